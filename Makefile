@@ -26,9 +26,38 @@ NOTEBOOKS = $(filter-out %/index.md, $(wildcard book/*/[0-9][0-9]_*.md))
 
 .PHONY: book test run sweep bench serve clean
 
-$(VENV)/.ready: pyproject.toml constraints.txt
+# --all: Sphinx repeats no warning for a page that it takes from its cache, so a second build would pass after a first that failed.
+book: $(VENV)/.ready | .cache/tmp
+	$(BIN)/jupyter-book build book --all -W -n --keep-going
+
+test: $(VENV)/.ready | .cache/tmp
+	$(BIN)/python -m pytest
+
+# Always both: the text becomes the notebook, then the notebook is run, so that no stored output is older than its code.
+# Without record_timing=False every run stamps every cell with the time.
+run: $(VENV)/.ready | .cache/tmp
+	$(BIN)/jupytext --update --to ipynb $(NOTEBOOKS)
+	$(BIN)/jupyter nbconvert --to notebook --inplace --execute --ExecutePreprocessor.record_timing=False \
+	  --ExecutePreprocessor.timeout=600 $(NOTEBOOKS:.md=.ipynb)
+
+sweep: $(VENV)/.ready | .cache/tmp
+	@set -e; for script in $(wildcard book/*/sweep_*.py); do echo "== $$script"; $(BIN)/python -u $$script; done
+
+bench: $(VENV)/.ready | .cache/tmp
+	@set -e; for script in $(wildcard tests/benchmarks/*.py); do echo "== $$script"; $(BIN)/python -u $$script; done
+
+serve: book
+	$(BIN)/python -m http.server --bind localhost --directory _build/html $(PORT)
+
+clean:
+	rm -rf $(VENV) .cache _build build dist *.egg-info .pytest_cache .hypothesis .ruff_cache .jupyter_cache book/_build
+	find . -name __pycache__ -prune -exec rm -rf {} + -o -name .ipynb_checkpoints -prune -exec rm -rf {} +
+
+.cache/tmp:
+	@mkdir -p $@
+
+$(VENV)/.ready: pyproject.toml constraints.txt | .cache/tmp
 	@$(PYTHON) -c 'import sys; sys.exit("symtutor needs Python 3.11 or newer" if sys.version_info < (3, 11) else 0)'
-	@mkdir -p $(TMPDIR)
 	@echo "setting up $(VENV): a minute or so, once"
 	@if command -v uv >/dev/null; then \
 	  uv venv --quiet --allow-existing --python $(PYTHON) $(VENV) && \
