@@ -1,1 +1,88 @@
-"""placeholder"""
+"""symtutor: symmetry in trained networks, read and moved at the level of single parameters.
+
+One line of data runs through it: ``f, params`` with `Probes` and a `Group` give a function-space tangent, `lift` turns it
+into a parameter direction, `attribute` shares it out, and a flow follows it.
+"""
+
+import jax as _jax
+
+from symtutor.attribution import Attribution, attribute
+from symtutor.claims import ClaimError, claim
+from symtutor.experiments import annulus
+from symtutor.flows import Trajectory, defect_left, fixed_flow, invariant_drift, orbit_error, resolved_flow
+from symtutor.groups import Group, cyclic, dilation, reflection, shear, so2
+from symtutor.lifting import Lift, RidgePath, choose_ridge, exact_lift, lift
+from symtutor.networks import Network, mlp
+from symtutor.probes import Probes, function_norm, inner_product, polar_probes, probes_from_data
+from symtutor.sensitivity import jacobian, pointwise_sensitivity, sensitivity
+from symtutor.tangents import (
+    AnchoredTangent,
+    OrbitTangent,
+    SymmetrizingTangent,
+    anchored_tangent,
+    equivariance_defect,
+    equivariant_projection,
+    orbit,
+    orbit_tangent,
+    orthogonality,
+    symmetrizing_tangent,
+)
+
+
+def enable_x64() -> None:
+    """Switch JAX to 64-bit floats, in which Jacobians should be solved. Call it before making any array.
+
+    Example:
+        >>> import jax.numpy as jnp, symtutor as st
+        >>> st.enable_x64()
+        >>> jnp.zeros(1).dtype
+        dtype('float64')
+    """
+    _jax.config.update("jax_enable_x64", True)
+
+
+__all__ = [
+    "AnchoredTangent",
+    "Attribution",
+    "ClaimError",
+    "Group",
+    "Lift",
+    "Network",
+    "OrbitTangent",
+    "Probes",
+    "RidgePath",
+    "SymmetrizingTangent",
+    "Trajectory",
+    "anchored_tangent",
+    "annulus",
+    "attribute",
+    "choose_ridge",
+    "claim",
+    "cyclic",
+    "defect_left",
+    "dilation",
+    "enable_x64",
+    "equivariance_defect",
+    "equivariant_projection",
+    "exact_lift",
+    "fixed_flow",
+    "function_norm",
+    "inner_product",
+    "invariant_drift",
+    "jacobian",
+    "lift",
+    "mlp",
+    "orbit",
+    "orbit_error",
+    "orbit_tangent",
+    "orthogonality",
+    "pointwise_sensitivity",
+    "polar_probes",
+    "probes_from_data",
+    "reflection",
+    "resolved_flow",
+    "sensitivity",
+    "shear",
+    "so2",
+    "symmetrizing_tangent",
+]

@@ -1,0 +1,368 @@
+"""Lifting: the parameter motion whose image in function space is closest to a wanted tangent.
+
+``c = argmin norm(J c - eta)^2 + (ridge s1)^2 norm(c)^2``: least squares of minimum norm, softened by a ridge.
+"""
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+from jaxtyping import Array, Float, PyTree
+
+from symtutor import checks, solvers
+from symtutor.groups import Group
+from symtutor.probes import Probes, function_norm
+from symtutor.sensitivity import jacobian, pointwise_sensitivity
+from symtutor.tangents import orthogonality
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Lift:
+    """A lifted tangent: the parameter direction, and how much of the tangent it reaches.
+
+    Attributes:
+        direction: the motion c, a pytree like params.
+        residual: ``norm(J c - eta) / norm(eta)`` on the probes; 0 for a zero tangent.
+        heldout_residual: the same on held-out probes, or None if none were given.
+        norm: Euclidean norm of c.
+        tangent_norm: norm of the tangent in L2 of the probes.
+        explained: ``<J c, eta> / norm(eta)^2``, the part of the tangent that the shares of `attribute` add up to.
+        ridge: the relative ridge asked for.
+        damping: ``(ridge s1)^2``, the absolute weight of ``norm(c)^2``.
+        ok: whether the solve succeeded; if not, the direction is zero.
+        below_floor: whether the tangent was too small to lift; then the direction is zero.
+        solver: which solver was used.
+    """
+
+    direction: PyTree
+    residual: Float[Array, ""]
+    heldout_residual: Float[Array, ""] | None
+    norm: Float[Array, ""]
+    tangent_norm: Float[Array, ""]
+    explained: Float[Array, ""]
+    ridge: Float[Array, ""]
+    damping: Float[Array, ""]
+    ok: Array
+    below_floor: Array
+    solver: str = dataclasses.field(metadata={"static": True})
+
+    def __repr__(self) -> str:
+        """Show the diagnostics, and not the direction, which may be large."""
+        numbers = ("residual", "heldout_residual", "norm", "tangent_norm", "explained", "ridge", "damping")
+        shown = {name: getattr(self, name) for name in numbers} | {"ok": self.ok, "below_floor": self.below_floor}
+        if checks.is_concrete(shown):
+            shown = {k: f"{v:.4g}" if k in numbers and v is not None else v for k, v in shown.items()}
+        return "Lift(" + ", ".join(f"{k}={v}" for k, v in shown.items()) + f", solver={self.solver!r})"
+
+
+class RidgePath(NamedTuple):
+    """How a lift changes with the ridge; see `choose_ridge`.
+
+    Attributes:
+        ridges: relative ridges tried, shape ``(R,)``.
+        residuals: residual on the probes for each, shape ``(R,)``.
+        heldout_residuals: residual on the held-out probes for each, shape ``(R,)``.
+        norms: Euclidean norm of the direction for each, shape ``(R,)``.
+        ridge: the ridge of the least held-out residual, shape ``()``.
+    """
+
+    ridges: Float[Array, " R"]
+    residuals: Float[Array, " R"]
+    heldout_residuals: Float[Array, " R"]
+    norms: Float[Array, " R"]
+    ridge: Float[Array, ""]
+
+
+def lift(
+    f: Callable,
+    params: PyTree,
+    probes: Probes,
+    tangent: Callable,
+    ridge: float = 1e-6,
+    heldout: Probes | None = None,
+    *,
+    solver: str = "auto",
+    floor: float | None = None,
+    chunk_size: int | None = None,
+) -> Lift:
+    """Lift a function-space tangent to the parameter motion that comes closest to it.
+
+    ``c = argmin_c norm(J c - eta)^2 + (ridge s1)^2 norm(c)^2``, where J is the Jacobian on the probes, the norm of
+    functions that of the probes, and s1 the largest singular value of J in it. Lifts of `orbit_tangent` are the
+    method's c*, those of `symmetrizing_tangent` its b*.
+
+    A small residual says that the parametrisation can follow the tangent, not that the network has the symmetry.
+
+    Args:
+        f: function ``f(params, x)`` of one input, with an output of shape ``()`` or ``(k,)``.
+        params: pytree of float arrays.
+        probes: points and weights of the function space.
+        tangent: function ``(f, params, x: (N, ...)) -> (N,)`` or ``(N, k)``.
+        ridge: relative to s1. Typical values: 1e-6 for c*, 1e-4 for b* of a trained network; see `choose_ridge`.
+        heldout: probes that the solve does not use, for ``heldout_residual``.
+        solver: ``"auto"``; ``"cholesky"`` or ``"eigh"`` of the Gram matrix; ``"svd"``, for a ridge below 5e-8
+            (float64) or 1e-3 (float32). Ridge 0 is the pseudo-inverse.
+        floor: below ``floor * norm(f - mean f)`` a tangent is noise and is not lifted. The square root of the
+            machine precision if None.
+        chunk_size: how many probes at a time when the Jacobian is built.
+
+    Returns:
+        The lift.
+
+    Raises:
+        TypeError: if params, probes or outputs are not of floats, or f or tangent is no function.
+        ValueError: if shapes do not fit, a value is not finite, weights, ridge, floor or solver are unusable, or held-out
+            points are among the probes. Values are checked outside ``jax.jit`` only; inside, a failed solve has
+            ``ok = False``.
+
+    Warns:
+        UserWarning: outside ``jax.jit``: if the tangent is below the floor; if ``eta`` and ``delta`` of the tangent's
+            group have a cosine above 1e-3 on the probes, which says they are not closed under the group.
+
+    Example:
+        >>> import jax.numpy as jnp, symtutor as st
+        >>> f = lambda w, x: jnp.dot(w, x)            # the tangent along the orbit lifts to xi w
+        >>> c = st.lift(f, jnp.array([1.0, 0.0]), st.polar_probes(), st.orbit_tangent(st.so2()), ridge=1e-3)
+        >>> (c.direction.round(4) + 0.0).tolist()
+        [0.0, 1.0]
+
+    Reference: theory.md, P1, P3 and Numerics; the source paper's c* and b*.
+    """
+    checks.check_params(params)
+    checks.check_probes(probes)
+    checks.check_tangent(tangent, f, params, probes.x)
+    checks.check_ridge(ridge)
+    checks.check_chunk_size(chunk_size)
+    if heldout is not None:
+        checks.check_heldout(probes, heldout)
+    dtype = jacobian_dtype(f, params, probes.x)
+    solver = solvers.choose_solver(solver, ridge, dtype)
+    floor = float(jnp.finfo(dtype).eps) ** 0.5 if floor is None else floor
+    checks.check_ridge(floor, "floor")
+    result = _lift(
+        f, params, probes, tangent, jnp.asarray(ridge, dtype), heldout, jnp.asarray(floor, dtype), solver, chunk_size
+    )
+    if checks.is_concrete(result):
+        _explain(f, params, probes, tangent, result, chunk_size)
+    return result
+
+
+def choose_ridge(
+    f: Callable,
+    params: PyTree,
+    probes: Probes,
+    tangent: Callable,
+    heldout: Probes,
+    ridges: Float[Array, " R"] | None = None,
+    *,
+    chunk_size: int | None = None,
+) -> RidgePath:
+    """Lift for many ridges and choose the one whose residual on held-out probes is least.
+
+    Args:
+        f: function ``f(params, x)`` of one input.
+        params: pytree of float arrays.
+        probes: points and weights that the solves use.
+        tangent: function ``(f, params, x: (N, ...)) -> (N,)`` or ``(N, k)``.
+        heldout: probes that no solve uses.
+        ridges: relative ridges to try, positive. By default half-decades up to 0.1, from 1e-7 in float64 and from
+            1e-5 in float32.
+        chunk_size: how many probes at a time when the Jacobian is built.
+
+    Returns:
+        The path; ``.ridge`` is the choice.
+
+    Raises:
+        TypeError: as `lift`.
+        ValueError: as `lift`.
+
+    Example:
+        >>> import jax, symtutor as st
+        >>> net = st.mlp((2, 8, 1))
+        >>> path = st.choose_ridge(net.apply, net.init(jax.random.key(0)), st.polar_probes(), st.orbit_tangent(st.so2()),
+        ...                        heldout=st.polar_probes(11, 50, offset=0.5))
+        >>> path.ridges.shape == path.heldout_residuals.shape
+        True
+
+    Reference: theory.md, Numerics.
+    """
+    checks.check_params(params)
+    checks.check_probes(probes)
+    checks.check_tangent(tangent, f, params, probes.x)
+    checks.check_heldout(probes, heldout)
+    checks.check_chunk_size(chunk_size)
+    dtype = jacobian_dtype(f, params, probes.x)
+    if ridges is None:
+        ridges = 10.0 ** jnp.arange(-7 if dtype == jnp.float64 else -5, -0.9, 0.5)
+    if jnp.ndim(ridges) != 1 or jnp.size(ridges) == 0:
+        raise ValueError(f"ridges has shape {jnp.shape(ridges)}; expected (R,), at least one.")
+    if checks.is_concrete(ridges):
+        for ridge in ridges:
+            checks.check_ridge(ridge, "an entry of ridges")
+            solvers.choose_solver("svd", ridge, dtype)
+        least = float(min(ridges))
+    else:
+        least = 0.0
+    factorise = solvers.eigh if least >= solvers.gram_limit(dtype) else solvers.svd
+    return _ridge_path(f, params, probes, tangent, heldout, jnp.asarray(ridges, dtype), factorise, chunk_size)
+
+
+def exact_lift(params: PyTree, group: Group, generator: int = 0) -> PyTree:
+    """Return ``c_ex``, which lifts the orbit tangent of a network of `mlp` exactly, at any weights.
+
+    ``c_ex = (-W_1 xi, 0, 0, ...)``: inputs enter through ``W_1 x`` only, so turning the input is a change of ``W_1``. For a
+    vector output the last layer turns too: ``xi W_L`` and ``xi b_L`` are added.
+
+    It exists for every linear action, whether a symmetry or not.
+
+    Args:
+        params: parameters of a network of `mlp`: a list of ``{"W": (out, in), "b": (out,)}``.
+        group: the group that acts.
+        generator: which generator ``xi``.
+
+    Returns:
+        A pytree like params.
+
+    Raises:
+        TypeError: if params is no such list.
+        ValueError: if the generator does not exist, or does not fit the input or output.
+
+    Example:
+        >>> import jax, symtutor as st
+        >>> net = st.mlp((2, 8, 1))
+        >>> c = st.exact_lift(net.init(jax.random.key(0)), st.so2())
+        >>> c[0]["W"].shape, float(abs(c[1]["W"]).max())
+        ((8, 2), 0.0)
+
+    Reference: theory.md, P10.
+    """
+    checks.check_params(params)
+    if not isinstance(params, list) or not all(
+        isinstance(layer, dict) and set(layer) == {"W", "b"} for layer in params
+    ):
+        raise TypeError("params is not that of a network of st.mlp; expected a list of {'W': (out, in), 'b': (out,)}.")
+    checks.check_generator(group, generator, params[0]["W"].T[None])
+    xi = jnp.asarray(group.generators[generator], dtype=params[0]["W"].dtype)
+    c = jax.tree.map(jnp.zeros_like, params)
+    c[0]["W"] = -params[0]["W"] @ xi  # (out, in) x (in, in) -> (out, in)
+    if group.output == "vector":
+        checks.check_vector_output(group, params[-1]["b"].shape)
+        c[-1]["W"] = c[-1]["W"] + xi @ params[-1]["W"]
+        c[-1]["b"] = xi @ params[-1]["b"]
+    return c
+
+
+def weighted_rows(values: Float[Array, "Nk *n"], w: Float[Array, " N"]) -> Float[Array, "Nk *n"]:
+    """Multiply the rows of probe j by ``sqrt(w_j)``, so that Euclidean norms are norms of functions."""
+    rows = jnp.repeat(jnp.sqrt(w), values.shape[0] // w.shape[0])
+    return values * rows.reshape(rows.shape + (1,) * (values.ndim - 1))
+
+
+def linear_system(f, params, probes, tangent, chunk_size=None) -> tuple[Float[Array, "P n"], Float[Array, " P"]]:
+    """Return the weighted Jacobian A, shape (P, n) with P = N k, and the weighted tangent y, shape (P,)."""
+    A = weighted_rows(jacobian(f, params, probes.x, chunk_size=chunk_size), probes.w)
+    return A, weighted_rows(tangent(f, params, probes.x).reshape(A.shape[0]), probes.w)
+
+
+def solve(
+    A: Float[Array, "P n"], y: Float[Array, " P"], ridge, solver: str
+) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    """Return the minimiser c, not finite where the solve failed, and the damping."""
+    if solver == "cholesky":
+        solve_for, damping = solvers.cholesky(A, ridge)
+        return solve_for(y), damping
+    return {"eigh": solvers.eigh, "svd": solvers.svd}[solver](A).solve(y, ridge)
+
+
+def jacobian_dtype(f, params, x):
+    """Return the dtype in which the Jacobian comes out, without computing it."""
+    return jax.eval_shape(lambda p, points: jacobian(f, p, points), params, x).dtype
+
+
+def _relative(part, whole):
+    return jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1), 0)
+
+
+def _tangent_residual(f, params, probes, tangent, direction):
+    """Return norm(J c - eta) / norm(eta) on any probes, by one forward pass, without the Jacobian."""
+    eta = tangent(f, params, probes.x)
+    moved = jax.vmap(lambda x: jax.jvp(lambda p: f(p, x), (params,), (direction,))[1])(probes.x)
+    return _relative(function_norm(moved - eta, probes.w), function_norm(eta, probes.w))
+
+
+@eqx.filter_jit
+def _lift(f, params, probes, tangent, ridge, heldout, floor, solver, chunk_size):
+    A, y = linear_system(f, params, probes, tangent, chunk_size)
+    values = jax.vmap(f, (None, 0))(params, probes.x)
+    mean = jnp.tensordot(probes.w, values, 1)  # (N,) x (N, ...) -> (...)
+    tangent_norm = jnp.linalg.norm(y)
+    below_floor = tangent_norm <= floor * function_norm(values - jnp.broadcast_to(mean, values.shape), probes.w)
+    c, damping = solve(A, y, ridge, solver)
+    ok = jnp.isfinite(c).all() & jnp.isfinite(A).all() & jnp.isfinite(y).all()
+    c = jnp.where(ok & ~below_floor, c, 0)
+    direction = ravel_pytree(params)[1](c)
+    image = A @ c  # (P, n) x (n,) -> (P,)
+    return Lift(
+        direction=direction,
+        residual=jnp.where(ok, _relative(jnp.linalg.norm(image - y), tangent_norm), 1),
+        heldout_residual=None if heldout is None else _tangent_residual(f, params, heldout, tangent, direction),
+        norm=jnp.linalg.norm(c),
+        tangent_norm=tangent_norm,
+        explained=jnp.where(ok, _relative(jnp.dot(image, y), tangent_norm**2), 0),
+        ridge=ridge,
+        damping=damping,
+        ok=ok,
+        below_floor=below_floor,
+        solver=solver,
+    )
+
+
+@eqx.filter_jit
+def _ridge_path(f, params, probes, tangent, heldout, ridges, factorise, chunk_size):
+    A, y = linear_system(f, params, probes, tangent, chunk_size)
+    spectrum = factorise(A)
+    unravel = ravel_pytree(params)[1]
+
+    def one(ridge):
+        c, _ = spectrum.solve(y, ridge)
+        residual = _relative(jnp.linalg.norm(A @ c - y), jnp.linalg.norm(y))
+        return residual, _tangent_residual(f, params, heldout, tangent, unravel(c)), jnp.linalg.norm(c)
+
+    residuals, heldout_residuals, norms = jax.lax.map(one, ridges)
+    return RidgePath(ridges, residuals, heldout_residuals, norms, ridges[jnp.argmin(heldout_residuals)])
+
+
+def _explain(f, params, probes, tangent, result, chunk_size):
+    """Raise or warn about what the solve met; only where values are concrete."""
+    if not result.ok:
+        sensitivities = pointwise_sensitivity(f, params, probes.x, chunk_size=chunk_size)
+        checks.explain_not_finite(f, params, probes.x, tangent(f, params, probes.x), sensitivities)
+        raise FloatingPointError(
+            f"solver {result.solver!r} failed at ridge {float(result.ridge):.3g}; expected a larger ridge, or solver='svd'."
+        )
+    if result.below_floor:
+        warnings.warn(
+            f"the tangent has norm {float(result.tangent_norm):.3g}, below the floor relative to norm(f - mean f): "
+            "there is nothing to lift, and the direction is zero.",
+            stacklevel=3,
+        )
+        return
+    group = getattr(tangent, "group", None)
+    if isinstance(group, Group) and group.generators and group.elements:
+        generator = getattr(tangent, "generator", 0)
+        cosine = abs(float(_orthogonality(f, params, probes, group, generator)))
+        if cosine > 1e-3:
+            warnings.warn(
+                f"eta and delta of {group.name} have cosine {cosine:.2g} on these probes, where 0 was expected: the probes "
+                "are not closed under the group. Polar probes with more angles, or more of the data, bring it down.",
+                stacklevel=3,
+            )
+
+
+_orthogonality = eqx.filter_jit(orthogonality)

@@ -1,0 +1,133 @@
+"""Probes: the points and weights on which functions are compared.
+
+They define the inner product ``<u, v> = sum_j w_j u(x_j) . v(x_j)`` of everything that follows.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from symtutor.checks import check_points, check_probes
+
+
+class Probes(NamedTuple):
+    """Points and weights that stand for a distribution of inputs.
+
+    Attributes:
+        x: the points, one input each, shape ``(N, ...)``.
+        w: their weights, non-negative with sum 1, shape ``(N,)``.
+
+    They are checked where they are used, so that a ``Probes`` can be traced, mapped and sharded.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> probes = Probes(jnp.array([[0.0, 1.0], [1.0, 0.0]]), jnp.array([0.5, 0.5]))
+        >>> probes.x.shape
+        (2, 2)
+    """
+
+    x: Float[Array, "N *input"]
+    w: Float[Array, " N"]
+
+
+def polar_probes(radii: int = 12, angles: int = 48, rmax: float = 2.5, offset: float = 0.0) -> Probes:
+    """Place probes on a polar grid in the plane: rings of equal area, equispaced angles, equal weights.
+
+    The point of ring ``i`` and angle ``j`` has radius ``rmax sqrt((i + 1/2) / radii)`` and angle
+    ``2 pi (j + offset) / angles``. The grid is closed under turns by ``2 pi / angles``, so averages over it commute
+    with those turns exactly, and with all turns up to aliasing.
+
+    Args:
+        radii: number of rings.
+        angles: points a ring. Take it well above the angular detail of the function.
+        rmax: radius of the disc that the rings fill.
+        offset: fraction of one angular step by which the grid is turned, for held-out probes.
+
+    Returns:
+        Probes with ``x`` of shape ``(radii * angles, 2)`` and equal weights.
+
+    Raises:
+        ValueError: if a count is not a positive whole number, or rmax is not positive.
+
+    Example:
+        >>> polar_probes(radii=3, angles=8).x.shape
+        (24, 2)
+
+    Reference: theory.md, P5 and P6.
+    """
+    for name, count in (("radii", radii), ("angles", angles)):
+        if not isinstance(count, int) or count < 1:
+            raise ValueError(f"{name} is {count!r}; expected a positive whole number.")
+    if not (0 < rmax < float("inf")):
+        raise ValueError(f"rmax is {rmax}; expected a positive finite radius.")
+    if not (-float("inf") < offset < float("inf")):
+        raise ValueError(f"offset is {offset}; expected a finite fraction of one angular step.")
+    r = rmax * jnp.sqrt((jnp.arange(radii) + 0.5) / radii)
+    phi = 2 * jnp.pi * (jnp.arange(angles) + offset) / angles
+    x = jnp.stack([jnp.outer(r, jnp.cos(phi)), jnp.outer(r, jnp.sin(phi))], axis=-1).reshape(-1, 2)
+    return probes_from_data(x)
+
+
+def probes_from_data(x: Float[Array, "N *input"], w: Float[Array, " N"] | None = None) -> Probes:
+    """Take given inputs as probes, with equal weights unless others are given.
+
+    Data are seldom closed under a group: `lift` then warns with the measured cosine (see `orthogonality`).
+
+    Args:
+        x: inputs, shape ``(N, ...)``.
+        w: weights, shape ``(N,)``, non-negative with sum 1.
+
+    Returns:
+        The probes.
+
+    Raises:
+        TypeError: if x or w is no float array.
+        ValueError: if there are no points, a value is not finite, or the weights do not fit.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> probes_from_data(jnp.ones((4, 2))).w.tolist()
+        [0.25, 0.25, 0.25, 0.25]
+    """
+    check_points(x)
+    probes = Probes(x, jnp.full(x.shape[0], 1 / x.shape[0], dtype=x.dtype) if w is None else w)
+    check_probes(probes)
+    return probes
+
+
+def inner_product(u: Float[Array, "N *k"], v: Float[Array, "N *k"], w: Float[Array, " N"]) -> Float[Array, ""]:
+    """Return ``<u, v> = sum_j w_j u_j . v_j`` of two functions given by their values on probes.
+
+    Args:
+        u: values, shape ``(N,)`` or ``(N, k)``.
+        v: values of the same shape.
+        w: weights of the probes, shape ``(N,)``.
+
+    Returns:
+        The inner product, shape ``()``.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> float(inner_product(jnp.array([1.0, 3.0]), jnp.array([1.0, 1.0]), jnp.array([0.5, 0.5])))
+        2.0
+    """
+    return jnp.dot(w, (u * v).reshape(w.shape[0], -1).sum(axis=1))  # (N,) . (N,) -> ()
+
+
+def function_norm(u: Float[Array, "N *k"], w: Float[Array, " N"]) -> Float[Array, ""]:
+    """Return ``norm(u) = sqrt(<u, u>)`` in L2 of the probe distribution.
+
+    Args:
+        u: values, shape ``(N,)`` or ``(N, k)``.
+        w: weights of the probes, shape ``(N,)``.
+
+    Returns:
+        The norm, shape ``()``.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> float(function_norm(jnp.array([3.0, 4.0]), jnp.array([0.0, 1.0])))
+        4.0
+    """
+    return jnp.sqrt(inner_product(u, u, w))

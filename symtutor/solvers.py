@@ -1,0 +1,210 @@
+"""Dense least-squares solvers for ``min_c norm(A c - y)^2 + damping norm(c)^2`` with ``damping = (ridge s1)^2``.
+
+A is the weighted Jacobian, shape (P, n); s1 is its largest singular value. Each solver factorises first and then
+solves, so that one factorisation serves many right-hand sides (`cholesky`) or many ridges (`spectrum`).
+
+The two that form a Gram matrix square the condition number. They are sound for a ridge of at least
+``gram_limit(dtype)``; below it, and in float32, `svd` is the one to use.
+"""
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+from symtutor.checks import is_concrete
+
+Solve = Callable[[Float[Array, " P"]], Float[Array, " n"]]
+
+
+def gram_limit(dtype) -> float:
+    """Return the least ridge for which a Gram solve is sound, ``sqrt(10 eps)``: 5e-8 in float64, 1e-3 in float32."""
+    return math.sqrt(10 * float(jnp.finfo(dtype).eps))
+
+
+def choose_solver(solver: str, ridge: float, dtype) -> str:
+    """Return the solver to use, refusing one that would be unsound.
+
+    Args:
+        solver: ``"auto"``, ``"cholesky"``, ``"eigh"`` or ``"svd"``.
+        ridge: relative ridge; a traced one is taken to be in the range of the Gram solvers.
+        dtype: of the Jacobian.
+
+    Returns:
+        ``"cholesky"``, ``"eigh"`` or ``"svd"``.
+
+    Raises:
+        ValueError: if the name is unknown, or the ridge is below what the dtype supports.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> choose_solver("auto", 1e-6, jnp.float64), choose_solver("auto", 1e-6, jnp.float32)
+        ('cholesky', 'svd')
+
+    Reference: theory.md, Numerics.
+    """
+    if solver not in ("auto", "cholesky", "eigh", "svd"):
+        raise ValueError(f"solver is {solver!r}; expected 'auto', 'cholesky', 'eigh' or 'svd'.")
+    name, eps, limit = jnp.dtype(dtype).name, float(jnp.finfo(dtype).eps), gram_limit(dtype)
+    if not is_concrete(ridge):
+        return ("cholesky" if jnp.dtype(dtype) == jnp.float64 else "svd") if solver == "auto" else solver
+    if 0 < ridge < eps:
+        raise ValueError(
+            f"ridge is {ridge:.3g}, below what {name} supports; expected 0 (a pseudo-inverse), or at least {eps:.1e}."
+        )
+    if solver == "auto":
+        return "cholesky" if ridge >= limit else "svd"
+    if solver != "svd" and ridge < limit:
+        raise ValueError(
+            f"ridge is {ridge:.3g}, unsound for solver={solver!r} in {name}; "
+            f"expected at least {limit:.1e}, or solver='svd'."
+        )
+    return solver
+
+
+class Spectrum(NamedTuple):
+    """Singular values of A and what turns a right-hand side into a solution for any ridge.
+
+    Attributes:
+        values: singular values, largest first, shape ``(r,)``.
+        left: left singular vectors, shape ``(P, r)``.
+        right: right singular vectors, transposed, shape ``(r, n)``.
+    """
+
+    values: Float[Array, " r"]
+    left: Float[Array, "P r"]
+    right: Float[Array, "r n"]
+
+    def solve(self, y: Float[Array, " P"], ridge: float) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+        """Return the minimiser for y and the damping; ridge 0 gives the minimum-norm solution above the cut."""
+        damping = (ridge * self.values[0]) ** 2
+        cut = jnp.finfo(y.dtype).eps * max(self.left.shape[0], self.right.shape[1]) * self.values[0]
+        keep = (self.values > cut) | (damping > 0)
+        kept = jnp.where(keep & (self.values > 0), self.values, 1)
+        filtered = jnp.where(keep & (self.values > 0), kept / (kept**2 + damping), 0)
+        return self.right.T @ (filtered * (self.left.T @ y)), damping  # (n, r) x (r,) -> (n,)
+
+
+def svd(A: Float[Array, "P n"]) -> Spectrum:
+    """Return the spectrum by QR of the long side, then an SVD of R: the accurate way, sound at any ridge.
+
+    The SVD of the small factor keeps minimum norm and rank exact; a triangular solve with R would not.
+
+    Args:
+        A: weighted Jacobian, shape ``(P, n)``.
+
+    Returns:
+        The spectrum.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> svd(jnp.array([[3.0, 0.0], [0.0, 4.0]])).values.tolist()
+        [4.0, 3.0]
+    """
+    if A.shape[0] > A.shape[1]:
+        Q, R = jnp.linalg.qr(A)  # (P, n), (n, n)
+        U, s, Vt = jnp.linalg.svd(R, full_matrices=False)
+        return Spectrum(s, Q @ U, Vt)
+    Q, R = jnp.linalg.qr(A.T)  # (n, P), (P, P);  A = R^T Q^T
+    U, s, Vt = jnp.linalg.svd(R, full_matrices=False)
+    return Spectrum(s, Vt.T, (Q @ U).T)
+
+
+def eigh(A: Float[Array, "P n"]) -> Spectrum:
+    """Return the spectrum from the eigenvectors of the smaller Gram matrix: quicker than `svd`, blind below sqrt(eps) s1.
+
+    Args:
+        A: weighted Jacobian, shape ``(P, n)``.
+
+    Returns:
+        The spectrum.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> [round(s, 5) for s in eigh(jnp.array([[3.0, 0.0], [0.0, 4.0]])).values.tolist()]
+        [4.0, 3.0]
+    """
+    wide = A.shape[0] <= A.shape[1]
+    squares, vectors = jnp.linalg.eigh(A @ A.T if wide else A.T @ A)
+    values, vectors = jnp.sqrt(jnp.clip(squares[::-1], 0)), vectors[:, ::-1]
+    scale = jnp.where(values > 0, 1 / jnp.where(values > 0, values, 1), 0)
+    if wide:
+        return Spectrum(values, vectors, scale[:, None] * (vectors.T @ A))
+    return Spectrum(values, (A @ vectors) * scale, vectors.T)
+
+
+def cholesky(A: Float[Array, "P n"], ridge: float) -> tuple[Solve, Float[Array, ""]]:
+    """Factorise ``gram + damping`` once and return a function that solves for a right-hand side.
+
+    Wide A: ``c = A^T a`` with ``(A A^T + damping) a = y``. Tall A: ``(A^T A + damping) c = A^T y``. One step of
+    refinement, with residuals through A itself, takes away most of what forming the Gram matrix lost.
+
+    Args:
+        A: weighted Jacobian, shape ``(P, n)``.
+        ridge: relative ridge, at least `gram_limit`.
+
+    Returns:
+        The function ``y -> c``, which returns NaN where the factorisation failed, and the damping.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> solve, damping = cholesky(jnp.array([[2.0, 0.0]]), ridge=1.0)
+        >>> solve(jnp.array([2.0])).tolist(), float(damping)      # 2 * 2 / (2^2 + 2^2)
+        ([0.5, 0.0], 4.0)
+    """
+    wide = A.shape[0] <= A.shape[1]
+    gram = A @ A.T if wide else A.T @ A
+    # A = 0 has no scale: any positive damping gives c = 0
+    square = largest_eigenvalue(gram)
+    damping = ridge**2 * square
+    shift = jnp.where(square > 0, damping, 1)
+    factor = jax.scipy.linalg.cho_factor(gram + shift * jnp.eye(gram.shape[0], dtype=gram.dtype), lower=True)
+
+    def inner(right):
+        return jax.scipy.linalg.cho_solve(factor, right)
+
+    def solve(y):
+        if wide:
+            a = inner(y)
+            a = a + inner(y - A @ (A.T @ a) - shift * a)
+            return A.T @ a
+        c = inner(A.T @ y)
+        return c + inner(A.T @ (y - A @ c) - shift * c)
+
+    return solve, damping
+
+
+def largest_eigenvalue(gram: Float[Array, "m m"], steps: int = 30) -> Float[Array, ""]:
+    """Return the largest eigenvalue of a positive semidefinite matrix by Lanczos steps, orthogonalised in full.
+
+    Args:
+        gram: the matrix, shape ``(m, m)``.
+        steps: dimension of the Krylov space.
+
+    Returns:
+        The largest Ritz value, shape ``()``.
+
+    Example:
+        >>> import jax.numpy as jnp
+        >>> float(largest_eigenvalue(jnp.diag(jnp.array([1.0, 5.0, 2.0]))).round(5))
+        5.0
+    """
+    m = gram.shape[0]
+    steps = min(steps, m)
+    start = jax.random.normal(jax.random.key(0), (m,), gram.dtype)
+    basis = jnp.zeros((steps, m), gram.dtype).at[0].set(start / jnp.linalg.norm(start))
+
+    def step(i, basis):
+        before = jnp.linalg.norm(image := gram @ basis[i])
+        for _ in range(2):  # twice is enough
+            image = image - (basis @ image) @ basis
+        size = jnp.linalg.norm(image)
+        # an invariant space is exhausted: a zero row adds nothing to the Ritz values
+        new = jnp.where(size > 1e-10 * before, image / jnp.where(size > 0, size, 1), 0)
+        return basis.at[i + 1].set(new)
+
+    basis = jax.lax.fori_loop(0, steps - 1, step, basis)
+    return jnp.clip(jnp.linalg.eigvalsh(basis @ gram @ basis.T)[-1], 0)
