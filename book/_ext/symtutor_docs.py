@@ -27,6 +27,8 @@ logger = logging.getLogger(__name__)
 ELSEWHERE = {
     "Ellipsis": "https://docs.python.org/3/library/constants.html#Ellipsis",
     "jax.Array": "https://docs.jax.dev/en/latest/_autosummary/jax.Array.html",
+    "matplotlib.axes._axes.Axes": "https://matplotlib.org/stable/api/_as_gen/matplotlib.axes.Axes.html",
+    "numpy.ndarray": "https://numpy.org/doc/stable/reference/generated/numpy.ndarray.html",
     "collections.abc.Callable": "https://docs.python.org/3/library/collections.abc.html#collections.abc.Callable",
     "collections.abc.Sequence": "https://docs.python.org/3/library/collections.abc.html#collections.abc.Sequence",
     "typing.Any": "https://docs.python.org/3/library/typing.html#typing.Any",
@@ -39,7 +41,8 @@ ELSEWHERE = {
 
 def public_names(module: ModuleType) -> Iterator[tuple[str, Any]]:
     """Yield (name, object) of all that a module makes public, down through public modules and methods of classes."""
-    for name in getattr(module, "__all__", [n for n in vars(module) if not n.startswith("_")]):
+    own = [name for name, thing in vars(module).items() if getattr(thing, "__module__", None) == module.__name__]
+    for name in getattr(module, "__all__", [name for name in own if not name.startswith("_")]):
         thing = getattr(module, name)
         yield f"{module.__name__}.{name}", thing
         if inspect.ismodule(thing):
