@@ -206,11 +206,11 @@ def orbit_error(
         def one(t, params):
             true = orbit(f, start, x, group, t, generator)
             error = _rms(jax.vmap(f, (None, 0))(params, x) - true)
-            return _ratio(error, _rms(true - begin)) if relative else error
+            # at t = 0 both norms are rounding, whose ratio may be anything
+            return jnp.where(t == 0, 0, _ratio(error, _rms(true - begin)) if relative else error)
 
         return jax.lax.map(lambda pair: one(*pair), (traj.ts, traj.params))
 
-    # the subgroup's matrix at t = 0 is the identity, so the first entry is 0 without special care
     return errors(traj, x)
 
 

@@ -63,8 +63,8 @@ def polar_probes(radii: int = 12, angles: int = 48, rmax: float = 2.5, offset: f
         raise ValueError(f"rmax is {rmax}; expected a positive finite radius.")
     if not (-float("inf") < offset < float("inf")):
         raise ValueError(f"offset is {offset}; expected a finite fraction of one angular step.")
-    r = rmax * jnp.sqrt((jnp.arange(radii) + 0.5) / radii)
-    phi = 2 * jnp.pi * (jnp.arange(angles) + offset) / angles
+    r = rmax * jnp.sqrt((jnp.arange(radii, dtype=float) + 0.5) / radii)
+    phi = 2 * jnp.pi * (jnp.arange(angles, dtype=float) + offset) / angles
     x = jnp.stack([jnp.outer(r, jnp.cos(phi)), jnp.outer(r, jnp.sin(phi))], axis=-1).reshape(-1, 2)
     return probes_from_data(x)
 

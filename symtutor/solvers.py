@@ -133,7 +133,7 @@ def eigh(A: Float[Array, "P n"]) -> Spectrum:
     scale = jnp.where(values > 0, 1 / jnp.where(values > 0, values, 1), 0)
     if wide:
         return Spectrum(values, vectors, scale[:, None] * (vectors.T @ A))
-    return Spectrum(values, (A @ vectors) * scale, vectors.T)
+    return Spectrum(values, (A @ vectors) * scale[None, :], vectors.T)
 
 
 def cholesky(A: Float[Array, "P n"], ridge: float) -> tuple[Solve, Float[Array, ""]]:

@@ -142,12 +142,14 @@ def _train(f, initial, x, y, steps, learning_rate):
     optimizer = optax.adam(learning_rate)
 
     def loss(params):
-        return optax.sigmoid_binary_cross_entropy(jax.vmap(f, (None, 0))(params, x), y).mean()
+        logits = jax.vmap(f, (None, 0))(params, x)
+        return optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype)).mean()
 
     def step(state, _):
         params, moments = state
         value, gradient = jax.value_and_grad(loss)(params)
-        updates, moments = optimizer.update(gradient, moments)
+        with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the step's count, an integer
+            updates, moments = optimizer.update(gradient, moments)
         return (optax.apply_updates(params, updates), moments), value
 
     (params, _), losses = jax.lax.scan(step, (initial, optimizer.init(initial)), length=steps)
