@@ -20,7 +20,9 @@ export JUPYTER_CONFIG_DIR = $(CACHE)/jupyter/config
 export JUPYTER_DATA_DIR = $(CACHE)/jupyter/data
 export JUPYTER_RUNTIME_DIR = $(CACHE)/jupyter/runtime
 export TMPDIR = $(CACHE)/tmp
-export PYTHONDONTWRITEBYTECODE =
+# The LAPACK that jaxlib calls keeps its threads spinning beside JAX's own: on two cores that costs more than they bring
+# (one process half as fast again, two at once seven times slower).
+export OPENBLAS_NUM_THREADS = 1
 
 NOTEBOOKS = $(filter-out %/index.md, $(wildcard book/*/[0-9][0-9]_*.md))
 
@@ -39,6 +41,7 @@ run: $(VENV)/.ready | .cache/tmp
 	$(BIN)/jupytext --update --to ipynb $(NOTEBOOKS)
 	$(BIN)/jupyter nbconvert --to notebook --inplace --execute --ExecutePreprocessor.record_timing=False \
 	  --ExecutePreprocessor.timeout=600 $(NOTEBOOKS:.md=.ipynb)
+	$(BIN)/python book/headline.py
 
 sweep: $(VENV)/.ready | .cache/tmp
 	@set -e; for script in $(wildcard book/*/sweep_*.py); do echo "== $$script"; $(BIN)/python -u $$script; done

@@ -6,6 +6,7 @@ into a parameter direction, `attribute` shares it out, and a flow follows it.
 
 import jax as _jax
 
+from symtutor import figures
 from symtutor.attribution import Attribution, attribute
 from symtutor.claims import ClaimError, claim
 from symtutor.experiments import annulus
@@ -15,6 +16,7 @@ from symtutor.lifting import Lift, RidgePath, choose_ridge, exact_lift, lift
 from symtutor.networks import Network, mlp
 from symtutor.probes import Probes, function_norm, inner_product, polar_probes, probes_from_data
 from symtutor.sensitivity import jacobian, pointwise_sensitivity, sensitivity
+from symtutor.tables import seed_table
 from symtutor.tangents import (
     AnchoredTangent,
     OrbitTangent,
@@ -65,6 +67,7 @@ __all__ = [
     "equivariance_defect",
     "equivariant_projection",
     "exact_lift",
+    "figures",
     "fixed_flow",
     "function_norm",
     "inner_product",
@@ -81,6 +84,7 @@ __all__ = [
     "probes_from_data",
     "reflection",
     "resolved_flow",
+    "seed_table",
     "sensitivity",
     "shear",
     "so2",
