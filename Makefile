@@ -36,10 +36,10 @@ test: $(VENV)/.ready | .cache/tmp
 	$(BIN)/python -m pytest
 
 # Always both: the text becomes the notebook, then the notebook is run, so that no stored output is older than its code.
-# Without record_timing=False every run stamps every cell with the time.
+# Without record_timing=False every run stamps every cell with the time; without coalescing, how prints fall into outputs is chance.
 run: $(VENV)/.ready | .cache/tmp
 	$(BIN)/jupytext --update --to ipynb $(NOTEBOOKS)
-	$(BIN)/jupyter nbconvert --to notebook --inplace --execute --ExecutePreprocessor.record_timing=False \
+	$(BIN)/jupyter nbconvert --to notebook --inplace --execute --coalesce-streams --ExecutePreprocessor.record_timing=False \
 	  --ExecutePreprocessor.timeout=600 $(NOTEBOOKS:.md=.ipynb)
 	$(BIN)/python book/headline.py
 
