@@ -77,8 +77,7 @@ class Attribution(NamedTuple):
         Raises:
             ValueError: if k is not a positive whole number.
         """
-        if not isinstance(k, int) or k < 1:
-            raise ValueError(f"k is {k!r}; expected a positive whole number.")
+        checks.check_count(k, "k")
         entries = [
             (_name(path), tuple(int(i) for i in np.unravel_index(j, leaf.shape)), float(leaf.reshape(-1)[j]))
             for path, leaf in jax.tree_util.tree_leaves_with_path(jax.tree.map(np.asarray, self.shares))

@@ -18,6 +18,19 @@ def is_concrete(*trees: PyTree) -> bool:
     return not any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(trees))
 
 
+def check_count(count: int, argument: str, expected: str = "a positive whole number") -> None:
+    """Refuse what is no positive ``int``; a bool is none."""
+    if type(count) is not int or count < 1:
+        raise ValueError(f"{argument} is {count!r}; expected {expected}.")
+
+
+def check_positive(value: float, argument: str) -> None:
+    """Refuse what is no positive finite number."""
+    _check_number(value, argument, "a positive finite number")
+    if is_concrete(value) and not 0 < value < math.inf:
+        raise ValueError(f"{argument} is {value}; expected a positive finite number.")
+
+
 def check_params(params: PyTree, argument: str = "params") -> None:
     """Refuse a tree that is empty, holds a leaf that is no float array, or holds a value that is not finite."""
     leaves = jax.tree_util.tree_leaves_with_path(params)
@@ -89,7 +102,15 @@ def check_tangent(tangent: Callable, f: Callable, params: PyTree, x: Float[Array
     if not callable(tangent):
         raise TypeError(f"tangent is {type(tangent).__name__}; expected a function (f, params, x) -> (N,) or (N, k).")
     expected = x.shape[:1] + output_shape(f, params, x)
-    seen = jax.eval_shape(lambda p, points: tangent(f, p, points), params, x)
+    try:
+        seen = jax.eval_shape(lambda p, points: tangent(f, p, points), params, x)
+    except Exception as error:
+        if hasattr(tangent, "group"):  # the built tangents say themselves what is wrong
+            raise
+        raise ValueError(
+            f"tangent(f, params, x) fails on x of shape {x.shape}: {error}\n"
+            f"Expected a function of all points at once, with values of shape {expected}."
+        ) from error
     if getattr(seen, "shape", None) != expected:
         raise ValueError(
             f"tangent(f, params, x) has shape {getattr(seen, 'shape', type(seen).__name__)}; expected {expected}, f's own."
@@ -117,6 +138,7 @@ def check_heldout(probes, heldout, argument: str = "heldout") -> None:
 
 def check_ridge(ridge: float, argument: str = "ridge") -> None:
     """Refuse a ridge that is negative or not a finite number."""
+    _check_number(ridge, argument, "a finite number of at least 0")
     if jnp.ndim(ridge) != 0:
         raise ValueError(f"{argument} has shape {jnp.shape(ridge)}; expected one number.")
     if is_concrete(ridge) and not (math.isfinite(ridge) and ridge >= 0):
@@ -125,17 +147,28 @@ def check_ridge(ridge: float, argument: str = "ridge") -> None:
 
 def check_times(ts: Float[Array, " T"]) -> None:
     """Refuse times that do not increase from 0."""
-    if jnp.ndim(ts) != 1 or jnp.size(ts) < 2:
-        raise ValueError(f"ts has shape {jnp.shape(ts)}; expected (T,) with at least two times.")
+    try:
+        ts = jnp.asarray(ts)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"ts is {ts!r}; expected a float array of shape (T,).") from error
+    if ts.ndim != 1 or ts.size < 2:
+        raise ValueError(f"ts has shape {ts.shape}; expected (T,) with at least two times.")
     if is_concrete(ts):
         times = np.asarray(ts)
         if not np.isfinite(times).all() or times[0] != 0 or (np.diff(times) <= 0).any():
             raise ValueError(f"ts runs {_shortened(times)}; expected finite times that increase strictly from 0.")
 
 
+def check_group(group) -> None:
+    """Refuse what is no group."""
+    if not (hasattr(group, "generators") and hasattr(group, "elements")):
+        raise TypeError(f"group is {type(group).__name__}; expected a Group, such as st.so2().")
+
+
 def check_generator(group, generator: int, x: Float[Array, "N *input"]) -> None:
     """Refuse a generator that the group does not have, or that does not fit the input."""
-    if not isinstance(generator, int) or not 0 <= generator < len(group.generators):
+    check_group(group)
+    if type(generator) is not int or not 0 <= generator < len(group.generators):
         raise ValueError(
             f"generator is {generator!r}, but {group.name} has {len(group.generators)} generators; "
             f"expected a whole number from 0 to {len(group.generators) - 1}."
@@ -146,6 +179,7 @@ def check_generator(group, generator: int, x: Float[Array, "N *input"]) -> None:
 
 def check_fits(group, x: Float[Array, "N *input"]) -> None:
     """Refuse inputs on which the group's matrices cannot act."""
+    check_group(group)
     if x.ndim < 2 or x.shape[1] != group.dimension:
         raise ValueError(
             f"group {group.name} acts on inputs whose first axis has length {group.dimension}, "
@@ -163,6 +197,7 @@ def check_vector_output(group, shape: tuple[int, ...]) -> None:
 
 def check_haar(group) -> None:
     """Refuse to average over a group that has no Haar average."""
+    check_group(group)
     if not group.elements:
         raise ValueError(
             f"group {group.name} is not compact: it has no Haar average, so no equivariant projection and no defect. "
@@ -172,8 +207,8 @@ def check_haar(group) -> None:
 
 def check_chunk_size(chunk_size: int | None) -> None:
     """Refuse a chunk size that is no positive whole number."""
-    if chunk_size is not None and (not isinstance(chunk_size, int) or chunk_size < 1):
-        raise ValueError(f"chunk_size is {chunk_size!r}; expected None or a positive whole number of probes.")
+    if chunk_size is not None:
+        check_count(chunk_size, "chunk_size", "None or a positive whole number of probes")
 
 
 def explain_not_finite(
@@ -189,6 +224,11 @@ def explain_not_finite(
             raise ValueError(f"the Jacobian by {name} holds {_first_bad(leaf)} (probe first); expected finite values.")
     if not np.isfinite(tangent_values).all():
         raise ValueError(f"the tangent holds {_first_bad(tangent_values)} (probe first); expected finite values.")
+
+
+def _check_number(value, argument: str, expected: str) -> None:
+    if not isinstance(value, int | float | np.generic | np.ndarray | jax.Array):
+        raise TypeError(f"{argument} is {value!r}; expected {expected}.")
 
 
 def _first_bad(values) -> str:

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, PyTree
 
 from symtutor import checks, solvers
 from symtutor.groups import Group
-from symtutor.lifting import jacobian_dtype, linear_system, solve
+from symtutor.lifting import jacobian_dtype, lift, linear_system, solve
 from symtutor.probes import Probes, function_norm
 from symtutor.tangents import equivariance_defect, equivariant_projection, orbit
 
@@ -94,17 +94,17 @@ def resolved_flow(
     Reference: theory.md, P2, P8, P9 and Numerics.
     """
     ts, solver = _check(f, params, probes, tangent, ts, ridge, chunk_size)
-    for name, count in (("steps", steps), ("max_steps", max_steps)):
-        if count is not None and (not isinstance(count, int) or count < 1):
-            raise ValueError(f"{name} is {count!r}; expected a positive whole number.")
-    if checks.is_concrete(tolerance) and not 0 < tolerance < float("inf"):
-        raise ValueError(f"tolerance is {tolerance}; expected a positive finite number.")
+    if steps is not None:
+        checks.check_count(steps, "steps")
+    checks.check_count(max_steps, "max_steps")
+    checks.check_positive(tolerance, "tolerance")
     dtype = jacobian_dtype(f, params, probes.x)
     trajectory = _resolved(
         f, params, probes, tangent, ts, jnp.asarray(ridge, dtype), jnp.asarray(tolerance, dtype),
         steps, solver, chunk_size, max_steps, progress,
     )  # fmt: skip
     if checks.is_concrete(trajectory) and not trajectory.ok:
+        lift(f, params, probes, tangent, ridge, chunk_size=chunk_size)  # says more, if the start itself is at fault
         reached = jnp.isfinite(ravel_pytree(jax.tree.map(lambda leaf: leaf.T, trajectory.params))[0])
         raise FloatingPointError(
             f"the flow did not reach t = {float(ts[-1]):.3g} within {max_steps} steps at ridge {float(ridge):.3g} and "
@@ -160,9 +160,8 @@ def fixed_flow(
     ridge = jnp.asarray(ridge, jacobian_dtype(f, params, probes.x))
     trajectory = _fixed(f, params, probes, tangent, ts, ridge, clock, solver, chunk_size)
     if checks.is_concrete(trajectory) and not trajectory.ok:
-        raise FloatingPointError(
-            f"the lift failed at ridge {float(ridge):.3g}; expected a larger ridge. st.lift says more."
-        )
+        lift(f, params, probes, tangent, ridge, chunk_size=chunk_size)  # says more
+        raise FloatingPointError(f"the lift failed at ridge {float(ridge):.3g}; expected a larger ridge.")
     return trajectory
 
 
@@ -197,21 +196,9 @@ def orbit_error(
 
     Reference: theory.md, P9.
     """
-    start = traj.at(0)
-
-    @eqx.filter_jit
-    def errors(traj, x):
-        begin = jax.vmap(f, (None, 0))(start, x)
-
-        def one(t, params):
-            true = orbit(f, start, x, group, t, generator)
-            error = _rms(jax.vmap(f, (None, 0))(params, x) - true)
-            # at t = 0 both norms are rounding, whose ratio may be anything
-            return jnp.where(t == 0, 0, _ratio(error, _rms(true - begin)) if relative else error)
-
-        return jax.lax.map(lambda pair: one(*pair), (traj.ts, traj.params))
-
-    return errors(traj, x)
+    _check_trajectory(traj, x)
+    checks.check_generator(group, generator, x)
+    return _orbit_errors(f, traj, x, group, generator, relative)
 
 
 def defect_left(f: Callable, traj: Trajectory, x: Float[Array, "N *input"], group: Group) -> Float[Array, " T"]:
@@ -242,13 +229,9 @@ def defect_left(f: Callable, traj: Trajectory, x: Float[Array, "N *input"], grou
 
     Reference: theory.md, P8.
     """
-
-    @eqx.filter_jit
-    def ratios(traj, x):
-        norms = jax.lax.map(lambda params: _rms(equivariance_defect(f, params, x, group)), traj.params)
-        return _ratio(norms, jnp.broadcast_to(norms[0], norms.shape))
-
-    return ratios(traj, x)
+    _check_trajectory(traj, x)
+    checks.check_haar(group)
+    return _defects_left(f, traj, x, group)
 
 
 def invariant_drift(f: Callable, traj: Trajectory, x: Float[Array, "N *input"], group: Group) -> Float[Array, " T"]:
@@ -278,15 +261,9 @@ def invariant_drift(f: Callable, traj: Trajectory, x: Float[Array, "N *input"], 
 
     Reference: theory.md, P8 and P13.
     """
-
-    @eqx.filter_jit
-    def ratios(traj, x):
-        start = equivariant_projection(f, traj.at(0), x, group)
-        scale = _rms(equivariance_defect(f, traj.at(0), x, group))
-        moved = jax.lax.map(lambda params: _rms(equivariant_projection(f, params, x, group) - start), traj.params)
-        return _ratio(moved, jnp.broadcast_to(scale, moved.shape))
-
-    return ratios(traj, x)
+    _check_trajectory(traj, x)
+    checks.check_haar(group)
+    return _invariant_drifts(f, traj, x, group)
 
 
 def _check(f, params, probes, tangent, ts, ridge, chunk_size):
@@ -298,6 +275,12 @@ def _check(f, params, probes, tangent, ts, ridge, chunk_size):
     checks.check_times(ts)
     dtype = jacobian_dtype(f, params, probes.x)
     return jnp.asarray(ts, dtype), solvers.choose_solver("auto", ridge, dtype)
+
+
+def _check_trajectory(traj, x):
+    if not isinstance(traj, Trajectory):
+        raise TypeError(f"traj is {type(traj).__name__}; expected a Trajectory, as from resolved_flow.")
+    checks.check_points(x)
 
 
 def _rms(values):
@@ -356,3 +339,31 @@ def _fixed(f, params, probes, tangent, ts, ridge, clock, solver, chunk_size):
     s = ts if clock == "linear" else -jnp.expm1(-ts)
     thetas = start[None, :] + s[:, None] * jnp.where(ok, c, 0)[None, :]  # (T, n)
     return Trajectory(ts, jax.vmap(unravel)(thetas), jnp.asarray(1), ok)
+
+
+@eqx.filter_jit
+def _orbit_errors(f, traj, x, group, generator, relative):
+    begin = jax.vmap(f, (None, 0))(traj.at(0), x)
+
+    def one(t, params):
+        true = orbit(f, traj.at(0), x, group, t, generator)
+        error = _rms(jax.vmap(f, (None, 0))(params, x) - true)
+        # at t = 0 both norms are rounding, whose ratio may be anything
+        return jnp.where(t == 0, 0, _ratio(error, _rms(true - begin)) if relative else error)
+
+    return jax.lax.map(lambda pair: one(*pair), (traj.ts, traj.params))
+
+
+@eqx.filter_jit
+def _defects_left(f, traj, x, group):
+    norms = jax.lax.map(lambda params: _rms(equivariance_defect(f, params, x, group)), traj.params)
+    return _ratio(norms, jnp.broadcast_to(norms[0], norms.shape))
+
+
+@eqx.filter_jit
+def _invariant_drifts(f, traj, x, group):
+    start = equivariant_projection(f, traj.at(0), x, group)
+    scale = _rms(equivariance_defect(f, traj.at(0), x, group))
+    moved = jax.lax.map(lambda params: _rms(equivariant_projection(f, params, x, group) - start), traj.params)
+    # the start itself has not moved, whatever rounding says
+    return _ratio(jnp.where(traj.ts == 0, 0, moved), jnp.broadcast_to(scale, moved.shape))

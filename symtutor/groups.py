@@ -12,6 +12,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
+from symtutor.checks import check_count
+
 Matrix = tuple[tuple[float, ...], ...]
 
 
@@ -46,9 +48,9 @@ class Group:
 
     def __post_init__(self):  # noqa: D105
         shapes = {np.shape(matrix) for matrix in self.generators + self.elements}
-        if len(shapes) != 1 or len(shape := shapes.pop()) != 2 or shape[0] != shape[1]:
+        if len(shapes) != 1 or any(len(shape) != 2 or shape[0] != shape[1] for shape in shapes):
             raise ValueError(
-                f"group {self.name}: generators and elements have shapes {shapes or shape}; "
+                f"group {self.name}: generators and elements have shapes {sorted(shapes)}; "
                 "expected square matrices of one size, at least one."
             )
         if self.output not in ("invariant", "vector"):
@@ -109,6 +111,7 @@ def so2(nodes: int = 64, output: str = "invariant") -> Group:
         >>> so2().generators[0]
         ((0.0, -1.0), (1.0, 0.0))
     """
+    check_count(nodes, "nodes")
     turns = cyclic(nodes).elements
     return Group("so2", (((0.0, -1.0), (1.0, 0.0)),), turns, (1 / nodes,) * nodes, output)
 
@@ -130,8 +133,7 @@ def cyclic(n: int, output: str = "invariant") -> Group:
         >>> len(cyclic(4).elements), cyclic(4).generators
         (4, ())
     """
-    if not isinstance(n, int) or n < 1:
-        raise ValueError(f"the number of turns is {n!r}; expected a positive whole number.")
+    check_count(n, "n")
     phi = 2 * np.pi * np.arange(n) / n
     turns = np.stack([np.cos(phi), -np.sin(phi), np.sin(phi), np.cos(phi)], axis=-1).reshape(n, 2, 2)
     return Group(f"cyclic({n})", (), _tuples(turns), (1 / n,) * n, output)
@@ -154,8 +156,7 @@ def reflection(dimension: int = 2, output: str = "invariant") -> Group:
         >>> reflection().elements[1]
         ((-1.0, 0.0), (0.0, 1.0))
     """
-    if not isinstance(dimension, int) or dimension < 1:
-        raise ValueError(f"dimension is {dimension!r}; expected a positive whole number.")
+    check_count(dimension, "dimension")
     flip = np.diag([-1.0] + [1.0] * (dimension - 1))
     return Group("reflection", (), _tuples(np.stack([np.eye(dimension), flip])), (0.5, 0.5), output)
 
@@ -189,8 +190,7 @@ def dilation(dimension: int = 2) -> Group:
         >>> dilation().generators[0]
         ((1.0, 0.0), (0.0, 1.0))
     """
-    if not isinstance(dimension, int) or dimension < 1:
-        raise ValueError(f"dimension is {dimension!r}; expected a positive whole number.")
+    check_count(dimension, "dimension")
     return Group("dilation", _tuples(np.eye(dimension)[None]))
 
 

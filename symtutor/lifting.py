@@ -200,8 +200,9 @@ def choose_ridge(
     dtype = jacobian_dtype(f, params, probes.x)
     if ridges is None:
         ridges = 10.0 ** jnp.arange(-7 if dtype == jnp.float64 else -5, -0.9, 0.5)
-    if jnp.ndim(ridges) != 1 or jnp.size(ridges) == 0:
-        raise ValueError(f"ridges has shape {jnp.shape(ridges)}; expected (R,), at least one.")
+    ridges = jnp.asarray(ridges, dtype)
+    if ridges.ndim != 1 or ridges.size == 0:
+        raise ValueError(f"ridges has shape {ridges.shape}; expected (R,), at least one.")
     if checks.is_concrete(ridges):
         for ridge in ridges:
             checks.check_ridge(ridge, "an entry of ridges")
@@ -210,7 +211,7 @@ def choose_ridge(
     else:
         least = 0.0
     factorise = solvers.eigh if least >= solvers.gram_limit(dtype) else solvers.svd
-    return _ridge_path(f, params, probes, tangent, heldout, jnp.asarray(ridges, dtype), factorise, chunk_size)
+    return _ridge_path(f, params, probes, tangent, heldout, ridges, factorise, chunk_size)
 
 
 def exact_lift(params: PyTree, group: Group, generator: int = 0) -> PyTree:
@@ -247,7 +248,7 @@ def exact_lift(params: PyTree, group: Group, generator: int = 0) -> PyTree:
         isinstance(layer, dict) and set(layer) == {"W", "b"} for layer in params
     ):
         raise TypeError("params is not that of a network of st.mlp; expected a list of {'W': (out, in), 'b': (out,)}.")
-    checks.check_generator(group, generator, params[0]["W"].T[None])
+    checks.check_generator(group, generator, params[0]["W"][:1])  # a row of W_1 is of the shape of an input
     xi = jnp.asarray(group.generators[generator], dtype=params[0]["W"].dtype)
     c = jax.tree.map(jnp.zeros_like, params)
     c[0]["W"] = -params[0]["W"] @ xi  # (out, in) x (in, in) -> (out, in)
@@ -304,7 +305,8 @@ def _lift(f, params, probes, tangent, ridge, heldout, floor, solver, chunk_size)
     tangent_norm = jnp.linalg.norm(y)
     below_floor = tangent_norm <= floor * function_norm(values - jnp.broadcast_to(mean, values.shape), probes.w)
     c, damping = solve(A, y, ridge, solver)
-    ok = jnp.isfinite(c).all() & jnp.isfinite(A).all() & jnp.isfinite(y).all()
+    # where f is not finite its derivatives may still be, as those of jnp.where
+    ok = jnp.isfinite(c).all() & jnp.isfinite(A).all() & jnp.isfinite(y).all() & jnp.isfinite(values).all()
     c = jnp.where(ok & ~below_floor, c, 0)
     direction = ravel_pytree(params)[1](c)
     image = A @ c  # (P, n) x (n,) -> (P,)

@@ -34,6 +34,7 @@ def mlp(sizes: tuple[int, ...], activation: Callable = jnp.tanh) -> Network:
         The network. Its parameters are a list of ``{"W": (out, in), "b": (out,)}``.
 
     Raises:
+        TypeError: if sizes is no tuple or list.
         ValueError: if sizes are fewer than two or not positive whole numbers.
 
     Example:
@@ -43,8 +44,10 @@ def mlp(sizes: tuple[int, ...], activation: Callable = jnp.tanh) -> Network:
         >>> [layer["W"].shape for layer in params], net.apply(params, jnp.ones(2)).shape
         ([(8, 2), (1, 8)], ())
     """
+    if not isinstance(sizes, tuple | list):
+        raise TypeError(f"sizes is {sizes!r}; expected at least two positive whole numbers: (in, hidden ..., out).")
     sizes = tuple(sizes)
-    if len(sizes) < 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
+    if len(sizes) < 2 or not all(type(size) is int and size > 0 for size in sizes):
         raise ValueError(f"sizes is {sizes}; expected at least two positive whole numbers: (in, hidden ..., out).")
 
     def init(key):

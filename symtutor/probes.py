@@ -8,7 +8,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from symtutor.checks import check_points, check_probes
+from symtutor.checks import check_count, check_points, check_positive, check_probes
 
 
 class Probes(NamedTuple):
@@ -56,11 +56,9 @@ def polar_probes(radii: int = 12, angles: int = 48, rmax: float = 2.5, offset: f
 
     Reference: theory.md, P5 and P6.
     """
-    for name, count in (("radii", radii), ("angles", angles)):
-        if not isinstance(count, int) or count < 1:
-            raise ValueError(f"{name} is {count!r}; expected a positive whole number.")
-    if not (0 < rmax < float("inf")):
-        raise ValueError(f"rmax is {rmax}; expected a positive finite radius.")
+    check_count(radii, "radii")
+    check_count(angles, "angles")
+    check_positive(rmax, "rmax")
     if not (-float("inf") < offset < float("inf")):
         raise ValueError(f"offset is {offset}; expected a finite fraction of one angular step.")
     r = rmax * jnp.sqrt((jnp.arange(radii, dtype=float) + 0.5) / radii)

@@ -14,6 +14,7 @@ from jaxtyping import Array, Float, PyTree
 from symtutor.checks import (
     check_fits,
     check_generator,
+    check_group,
     check_haar,
     check_params,
     check_points,
@@ -208,7 +209,8 @@ def orbit_tangent(group: Group, generator: int = 0) -> OrbitTangent:
 
     Reference: theory.md, Notation.
     """
-    if not isinstance(generator, int) or not 0 <= generator < len(group.generators):
+    check_group(group)
+    if type(generator) is not int or not 0 <= generator < len(group.generators):
         raise ValueError(
             f"generator is {generator!r}, but {group.name} has {len(group.generators)}; expected one of them, from 0."
             + ("" if group.generators else " A finite group has a defect, but no orbit tangent.")

@@ -57,7 +57,7 @@ def data(
 
     Reference: experiments.md, 1; the settings are ours, not the source paper's.
     """
-    if not isinstance(n, int) or n < 2 or n % 2:
+    if type(n) is not int or n < 2 or n % 2:
         raise ValueError(f"n is {n!r}; expected a positive even number, half of it in each class.")
     if not 0 < sector[1] - sector[0] <= 2 * np.pi + 1e-9:
         raise ValueError(f"sector is {sector}; expected two increasing angles, at most a full turn apart.")
@@ -92,7 +92,9 @@ def train(
         Parameters after and before training, and the losses.
 
     Raises:
-        ValueError: if shapes do not fit, labels are not 0 or 1, or the output is no scalar.
+        TypeError: if net is no network, or x is no float array.
+        ValueError: if shapes do not fit, steps or learning_rate is not positive, labels are not 0 or 1, or the output is
+            no scalar.
 
     Example:
         >>> import jax, symtutor as st
@@ -103,12 +105,15 @@ def train(
     Reference: experiments.md, 1.
     """
     checks.check_points(x)
-    if jnp.shape(y) != x.shape[:1]:
+    y = jnp.asarray(y)
+    if y.shape != x.shape[:1]:
         raise ValueError(f"y has shape {jnp.shape(y)}; expected {x.shape[:1]}, a label a point.")
     if checks.is_concrete(y) and not np.isin(y, (0, 1)).all():
         raise ValueError(f"y holds {sorted(set(np.asarray(y).tolist()))[:5]}; expected labels 0 and 1.")
-    if not isinstance(steps, int) or steps < 1:
-        raise ValueError(f"steps is {steps!r}; expected a positive whole number.")
+    checks.check_count(steps, "steps")
+    checks.check_positive(learning_rate, "learning_rate")
+    if not (hasattr(net, "init") and hasattr(net, "apply")):
+        raise TypeError(f"net is {type(net).__name__}; expected a Network, such as st.mlp((2, 32, 32, 1)).")
     initial = net.init(key)
     if (shape := checks.output_shape(net.apply, initial, x)) != ():
         raise ValueError(f"net has an output of shape {shape}; expected one logit, a last size of 1.")
