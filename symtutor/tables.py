@@ -54,7 +54,7 @@ def table_path(name: str) -> Path:
 
 
 def source_hash(script: str | Path) -> str:
-    """Return a hash of the sweep's script and of the library, without comments and docstrings.
+    """Return a hash of the sweep's script and of the library code it may use, without comments and docstrings.
 
     Args:
         script: path of the script that measures.
@@ -62,8 +62,10 @@ def source_hash(script: str | Path) -> str:
     Returns:
         Sixteen hexadecimal digits.
     """
-    modules = sorted(p for p in PACKAGE.rglob("*.py") if p.name not in NOT_MEASURED)
-    text = "\n".join(line for path in [Path(script), *modules] for line in _code_lines(path))
+    modules = [path for path in sorted(PACKAGE.glob("*.py")) if path.name not in NOT_MEASURED]
+    # of the experiments, those that the script names
+    named = [path for path in sorted(PACKAGE.glob("experiments/*.py")) if f"st.{path.stem}" in Path(script).read_text()]
+    text = "\n".join(line for path in [Path(script), *modules, *named] for line in _code_lines(path))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
