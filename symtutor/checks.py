@@ -12,6 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, PyTree
 
+Number = float | int | Float[Array, ""]
+"""A Python number or an array of shape (), which ``jax.jit`` may trace."""
+
 
 def is_concrete(*trees: PyTree) -> bool:
     """Tell whether all leaves hold values, rather than being traced by ``jax.jit`` or ``jax.vmap``."""
@@ -24,7 +27,7 @@ def check_count(count: int, argument: str, expected: str = "a positive whole num
         raise ValueError(f"{argument} is {count!r}; expected {expected}.")
 
 
-def check_positive(value: float, argument: str) -> None:
+def check_positive(value: Number, argument: str) -> None:
     """Refuse what is no positive finite number."""
     _check_number(value, argument, "a positive finite number")
     if is_concrete(value) and not 0 < value < math.inf:
@@ -136,7 +139,7 @@ def check_heldout(probes, heldout, argument: str = "heldout") -> None:
             )
 
 
-def check_ridge(ridge: float, argument: str = "ridge") -> None:
+def check_ridge(ridge: Number, argument: str = "ridge") -> None:
     """Refuse a ridge that is negative or not a finite number."""
     _check_number(ridge, argument, "a finite number of at least 0")
     if jnp.ndim(ridge) != 0:

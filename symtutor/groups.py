@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from symtutor.checks import check_count
+from symtutor.checks import Number, check_count
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -78,7 +78,7 @@ class Group:
         """Size d of the matrices."""
         return len((self.generators + self.elements)[0])
 
-    def subgroup(self, t: Float[Array, ""], generator: int = 0) -> Float[Array, "d d"]:
+    def subgroup(self, t: Number, generator: int = 0) -> Float[Array, "d d"]:
         """Return ``exp(t xi)``, the element of a one-parameter subgroup at parameter t.
 
         Args:
@@ -88,7 +88,7 @@ class Group:
         Returns:
             The matrix, shape ``(d, d)``.
         """
-        return jax.scipy.linalg.expm(t * jnp.asarray(self.generators[generator]))
+        return jax.scipy.linalg.expm(jnp.asarray(t, float) * jnp.asarray(self.generators[generator]))
 
 
 def so2(nodes: int = 64, output: str = "invariant") -> Group:

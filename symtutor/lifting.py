@@ -6,7 +6,7 @@
 import dataclasses
 import warnings
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, no_type_check
 
 import equinox as eqx
 import jax
@@ -23,6 +23,7 @@ from symtutor.tangents import orthogonality
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
+@no_type_check  # a pytree holds whatever jax maps it over, a batch as well
 class Lift:
     """A lifted tangent: the parameter direction, and how much of the tangent it reaches.
 
@@ -84,11 +85,11 @@ def lift(
     params: PyTree,
     probes: Probes,
     tangent: Callable,
-    ridge: float = 1e-6,
+    ridge: checks.Number = 1e-6,
     heldout: Probes | None = None,
     *,
     solver: str = "auto",
-    floor: float | None = None,
+    floor: checks.Number | None = None,
     chunk_size: int | None = None,
 ) -> Lift:
     """Lift a function-space tangent to the parameter motion that comes closest to it.

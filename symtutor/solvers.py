@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from symtutor.checks import is_concrete
+from symtutor.checks import Number, is_concrete
 
 Solve = Callable[[Float[Array, " P"]], Float[Array, " n"]]
 
@@ -25,7 +25,7 @@ def gram_limit(dtype) -> float:
     return math.sqrt(10 * float(jnp.finfo(dtype).eps))
 
 
-def choose_solver(solver: str, ridge: float, dtype) -> str:
+def choose_solver(solver: str, ridge: Number, dtype) -> str:
     """Return the solver to use, refusing one that would be unsound.
 
     Args:
@@ -78,7 +78,7 @@ class Spectrum(NamedTuple):
     left: Float[Array, "P r"]
     right: Float[Array, "r n"]
 
-    def solve(self, y: Float[Array, " P"], ridge: float) -> tuple[Float[Array, " n"], Float[Array, ""]]:
+    def solve(self, y: Float[Array, " P"], ridge: Number) -> tuple[Float[Array, " n"], Float[Array, ""]]:
         """Return the minimiser for y and the damping; ridge 0 gives the minimum-norm solution above the cut."""
         damping = (ridge * self.values[0]) ** 2
         cut = jnp.finfo(y.dtype).eps * max(self.left.shape[0], self.right.shape[1]) * self.values[0]
@@ -136,7 +136,7 @@ def eigh(A: Float[Array, "P n"]) -> Spectrum:
     return Spectrum(values, (A @ vectors) * scale[None, :], vectors.T)
 
 
-def cholesky(A: Float[Array, "P n"], ridge: float) -> tuple[Solve, Float[Array, ""]]:
+def cholesky(A: Float[Array, "P n"], ridge: Number) -> tuple[Solve, Float[Array, ""]]:
     """Factorise ``gram + damping`` once and return a function that solves for a right-hand side.
 
     Wide A: ``c = A^T a`` with ``(A A^T + damping) a = y``. Tall A: ``(A^T A + damping) c = A^T y``. One step of

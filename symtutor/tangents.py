@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from symtutor.checks import (
+    Number,
     check_fits,
     check_generator,
     check_group,
@@ -27,7 +28,7 @@ from symtutor.probes import Probes, function_norm, inner_product
 
 
 def orbit(
-    f: Callable, params: PyTree, x: Float[Array, "N *input"], group: Group, t: Float[Array, ""], generator: int = 0
+    f: Callable, params: PyTree, x: Float[Array, "N *input"], group: Group, t: Number, generator: int = 0
 ) -> Float[Array, "N *k"]:
     """Return the function moved along its orbit: ``(exp(t xi).f)(x) = rho_out(exp(t xi)) f(exp(-t xi) x)``.
 
@@ -87,14 +88,14 @@ def equivariant_projection(
     _check(f, params, x, group)
     check_haar(group)
     elements = jnp.asarray(group.elements, dtype=x.dtype)
-    weights = jnp.asarray(group.weights, dtype=x.dtype)
+    shape = jax.eval_shape(lambda p, points: jax.vmap(f, (None, 0))(p, points), params, x)
+    weights = jnp.asarray(group.weights, dtype=shape.dtype)
 
     def add(total, element):
         g, weight = element
         return total + weight * _transform(f, params, x, g, g.T, group.output), None  # g^-1 = g^T
 
     # one element at a time: the memory of one evaluation, whatever the number of elements
-    shape = jax.eval_shape(lambda p, points: jax.vmap(f, (None, 0))(p, points), params, x)
     return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), (elements, weights))[0]
 
 
@@ -315,7 +316,7 @@ def _check(f: Callable, params: PyTree, x: Float[Array, "N *input"], group: Grou
 
 
 def _apply(matrix: Float[Array, "d d"], value: Float[Array, "d *rest"]) -> Float[Array, "d *rest"]:
-    return jnp.tensordot(matrix, value, 1)  # (d, d) x (d, ...) -> (d, ...)
+    return jnp.tensordot(matrix.astype(value.dtype), value, 1)  # (d, d) x (d, ...) -> (d, ...)
 
 
 def _transform(f, params, x, g, g_inverse, output):
