@@ -33,7 +33,8 @@ def claim(
 
     Raises:
         ClaimError: if the claim is false. The message holds the measured value.
-        ValueError: if the claim itself is malformed: no bound, equals without within, a margin over a tenth, too many digits.
+        ValueError: if the claim itself is malformed: no bound or one that is not finite, equals
+            without within, a margin over a tenth, too many digits.
 
     Example:
         >>> claim("defect left at t = 3", 0.04981, equals=0.0498, within=2e-4)
@@ -50,6 +51,11 @@ def claim(
         raise ValueError(f"claim {name!r} has no bound; expected equals and within, at_most or at_least.")
     if equals is not None and (at_most is not None or at_least is not None):
         raise ValueError(f"claim {name!r} has equals beside a bound; expected one or the other.")
+    for bound, number in (("at_most", at_most), ("at_least", at_least)):
+        if number is not None and not math.isfinite(number):
+            raise ValueError(f"claim {name!r} has {bound}={number}; expected a finite number.")
+    if at_least is not None and at_most is not None and at_least > at_most:
+        raise ValueError(f"claim {name!r} has at_least={at_least} above at_most={at_most}; expected them in order.")
     measured = np.asarray(value, dtype=float)
     if measured.size == 0:
         raise ValueError(f"claim {name!r} has no values; expected at least one.")

@@ -90,3 +90,12 @@ def angle(u, v):
 
 def turn(t):
     return jnp.array([[jnp.cos(t), -jnp.sin(t)], [jnp.sin(t), jnp.cos(t)]])
+
+
+COMPILED = []
+
+
+@jax.monitoring.register_event_duration_secs_listener
+def _listen(event, seconds, **_):
+    if event == "/jax/core/compile/backend_compile_duration":
+        COMPILED.append(seconds)
