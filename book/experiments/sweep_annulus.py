@@ -49,7 +49,8 @@ def _measure(params) -> dict:
         return jnp.sqrt(jnp.mean(values**2))
 
     values = jax.vmap(f, (None, 0))(params, probes.x)
-    row = {"relative defect": rms(st.equivariance_defect(f, params, probes.x, so2)) / rms(values)}
+    defect = rms(st.equivariance_defect(f, params, probes.x, so2)) / rms(values)
+    row = {"relative defect": defect, "relative defect, distance from 1": jnp.abs(1 - defect)}
     for name, c in lifts.items():
         row[f"{name}, residual"] = c.residual
         row[f"{name}, held-out residual"] = c.heldout_residual
