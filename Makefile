@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN = $(VENV)/bin
 PORT ?= 8000
+WORKERS ?= 2
 
 # Caches of pip, uv, Jupyter, IPython and matplotlib, and temporary files, go to .cache/ instead of the home folder.
 CACHE = $(CURDIR)/.cache
@@ -32,8 +33,9 @@ NOTEBOOKS = $(filter-out %/index.md, $(wildcard book/*/[0-9][0-9]_*.md))
 book: $(VENV)/.ready | .cache/tmp
 	$(BIN)/jupyter-book build book --all -W -n --keep-going
 
+# By file: a notebook's cells need each other, and so do tests that share one build.
 test: $(VENV)/.ready | .cache/tmp
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
 # Always both: the text becomes the notebook, then the notebook is run, so that no stored output is older than its code.
 # Without record_timing=False every run stamps every cell with the time; without coalescing, how prints fall into outputs is chance.
