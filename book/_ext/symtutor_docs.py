@@ -157,6 +157,11 @@ def skip_member(app, what, name, thing, skip, options):
     return True if helper or type(thing).__name__ == "_tuplegetter" else None
 
 
+def drop_return_of_none(app, what, name, thing, options, lines):
+    """Say nothing of functions that return nothing: the types extension would, and in the midst of what they raise."""
+    lines[:] = [line for line in lines if not re.fullmatch(r":rtype:[^|]*None[\\`]+", line)]
+
+
 def setup(app) -> dict[str, bool]:
     """Register all three with Sphinx."""
     app.add_config_value("symtutor_docs_package", "symtutor", "env")
@@ -164,5 +169,6 @@ def setup(app) -> dict[str, bool]:
     app.connect("env-check-consistency", check_public_names)
     app.connect("missing-reference", link_name)
     app.connect("autodoc-skip-member", skip_member)
+    app.connect("autodoc-process-docstring", drop_return_of_none, priority=900)
     app.connect("config-inited", lambda app, config: setattr(config, "typehints_formatter", short_type))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
