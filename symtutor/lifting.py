@@ -298,23 +298,37 @@ def _tangent_residual(f, params, probes, tangent, direction):
     return _relative(function_norm(moved - eta, probes.w), function_norm(eta, probes.w))
 
 
-@eqx.filter_jit
 def _lift(f, params, probes, tangent, ridge, heldout, floor, solver, chunk_size):
-    A, y = linear_system(f, params, probes, tangent, chunk_size)
+    # compiled in parts: the solve, the slowest to compile, serves every f and tangent of the same shapes
+    A, y, spread = _system(f, params, probes, tangent, chunk_size)
+    result = _solved(A, y, spread, params, ridge, floor, solver)
+    if heldout is None:
+        return result
+    residual = _heldout_residual(f, params, heldout, tangent, result.direction)
+    return dataclasses.replace(result, heldout_residual=residual)
+
+
+@eqx.filter_jit
+def _system(f, params, probes, tangent, chunk_size):
     values = jax.vmap(f, (None, 0))(params, probes.x)
     mean = jnp.tensordot(probes.w, values, 1)  # (N,) x (N, ...) -> (...)
+    spread = function_norm(values - jnp.broadcast_to(mean, values.shape), probes.w)
+    return *linear_system(f, params, probes, tangent, chunk_size), spread
+
+
+@eqx.filter_jit
+def _solved(A, y, spread, params, ridge, floor, solver):
     tangent_norm = jnp.linalg.norm(y)
-    below_floor = tangent_norm <= floor * function_norm(values - jnp.broadcast_to(mean, values.shape), probes.w)
+    below_floor = tangent_norm <= floor * spread
     c, damping = solve(A, y, ridge, solver)
-    # where f is not finite its derivatives may still be, as those of jnp.where
-    ok = jnp.isfinite(c).all() & jnp.isfinite(A).all() & jnp.isfinite(y).all() & jnp.isfinite(values).all()
+    # where f is not finite, and so spread, its derivatives may still be, as those of jnp.where
+    ok = jnp.isfinite(c).all() & jnp.isfinite(A).all() & jnp.isfinite(y).all() & jnp.isfinite(spread)
     c = jnp.where(ok & ~below_floor, c, 0)
-    direction = ravel_pytree(params)[1](c)
     image = A @ c  # (P, n) x (n,) -> (P,)
     return Lift(
-        direction=direction,
+        direction=ravel_pytree(params)[1](c),
         residual=jnp.where(ok, _relative(jnp.linalg.norm(image - y), tangent_norm), 1),
-        heldout_residual=None if heldout is None else _tangent_residual(f, params, heldout, tangent, direction),
+        heldout_residual=None,
         norm=jnp.linalg.norm(c),
         tangent_norm=tangent_norm,
         explained=jnp.where(ok, _relative(jnp.dot(image, y), tangent_norm**2), 0),
@@ -324,6 +338,11 @@ def _lift(f, params, probes, tangent, ridge, heldout, floor, solver, chunk_size)
         below_floor=below_floor,
         solver=solver,
     )
+
+
+@eqx.filter_jit
+def _heldout_residual(f, params, heldout, tangent, direction):
+    return _tangent_residual(f, params, heldout, tangent, direction)
 
 
 @eqx.filter_jit

@@ -98,7 +98,7 @@ def jacobian(
         chunk_size: how many points at a time; all at once if None.
 
     Returns:
-        The matrix, shape ``(N k, n)``: rows run over points, then outputs; columns as in ``ravel_pytree(params)``.
+        The matrix, shape ``(N k, n)``. Rows run over points, then outputs; columns as in ``ravel_pytree(params)``.
 
     Raises:
         TypeError: as `pointwise_sensitivity`.

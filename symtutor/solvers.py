@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jaxtyping import Array, Float
 
 from symtutor.checks import Number, is_concrete
@@ -194,8 +195,8 @@ def largest_eigenvalue(gram: Float[Array, "m m"], steps: int = 30) -> Float[Arra
     """
     m = gram.shape[0]
     steps = min(steps, m)
-    start = jax.random.normal(jax.random.key(0), (m,), gram.dtype)
-    basis = jnp.zeros((steps, m), gram.dtype).at[0].set(start / jnp.linalg.norm(start))
+    start = np.random.default_rng(0).standard_normal(m)  # by numpy, at trace time: nothing to compile
+    basis = jnp.zeros((steps, m), gram.dtype).at[0].set(jnp.asarray(start / np.linalg.norm(start), gram.dtype))
 
     def step(i, basis):
         before = jnp.linalg.norm(image := gram @ basis[i])

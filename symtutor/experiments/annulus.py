@@ -44,7 +44,7 @@ def data(
         sector: angles to draw from, in radians, increasing; by default the whole turn.
 
     Returns:
-        Points, shape ``(n, 2)``, and labels, shape ``(n,)``: 1 for the annulus, 0 for the disc.
+        Points, shape ``(n, 2)``, and labels, shape ``(n,)``, 1 for the annulus and 0 for the disc.
 
     Raises:
         ValueError: if n is not a positive even number, or the sector is empty or more than a turn.
