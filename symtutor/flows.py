@@ -222,8 +222,8 @@ def defect_left(f: Callable, traj: Trajectory, x: Float[Array, "N *input"], grou
     Example:
         >>> import jax.numpy as jnp, symtutor as st
         >>> f, probes, so2 = lambda w, x: jnp.dot(w, x), st.polar_probes(), st.so2()
-        >>> flow = st.resolved_flow(f, jnp.array([1.0, 0.0]), probes, st.symmetrizing_tangent(so2), jnp.array([0.0, 1.0]),
-        ...                         ridge=2e-3)
+        >>> flow = st.fixed_flow(f, jnp.array([1.0, 0.0]), probes, st.symmetrizing_tangent(so2), jnp.array([0.0, 1.0]),
+        ...                      ridge=2e-3, clock="decay")
         >>> st.defect_left(f, flow, probes.x, so2).round(3).tolist()
         [1.0, 0.368]
 
@@ -254,8 +254,8 @@ def invariant_drift(f: Callable, traj: Trajectory, x: Float[Array, "N *input"], 
     Example:
         >>> import jax.numpy as jnp, symtutor as st
         >>> f, probes, so2 = lambda w, x: jnp.dot(w, x), st.polar_probes(), st.so2()
-        >>> flow = st.resolved_flow(f, jnp.array([1.0, 0.0]), probes, st.symmetrizing_tangent(so2), jnp.array([0.0, 1.0]),
-        ...                         ridge=2e-3)
+        >>> flow = st.fixed_flow(f, jnp.array([1.0, 0.0]), probes, st.symmetrizing_tangent(so2), jnp.array([0.0, 1.0]),
+        ...                      ridge=2e-3, clock="decay")
         >>> bool(st.invariant_drift(f, flow, probes.x, so2).max() < 1e-5)     # w.x has no invariant part
         True
 

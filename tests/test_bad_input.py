@@ -24,6 +24,11 @@ def f(params, x):
     return jnp.dot(params["w"], x)
 
 
+def root(params, x):
+    """Not finite below w_0 = 0, and not differentiable there: one program for many failures."""
+    return jnp.sqrt(params["w"][0]) + x[0] + params["w"][1] * x[1]
+
+
 def lift(f=f, params=W, probes=X, tangent=ETA, **more):
     return st.lift(f, params, probes, tangent, **{"ridge": 1e-3} | more)
 
@@ -68,8 +73,8 @@ CASES = {
     "f of None": (lambda: lift(f=lambda p, x: None), TypeError, "f(params, x) returns NoneType; expected one float array"),
     "f arguments swapped": (lambda: lift(f=lambda x, p: f(p, x)), ValueError, "f(params, x) fails on one input of shape (2,)"),
     "f not finite at one probe": (lambda: lift(f=lambda p, x: jnp.where(x[0] > 2.2, jnp.nan, f(p, x))), ValueError, "f(params, x) holds nan at index (16,) (probe first); expected finite values"),
-    "f too large": (lambda: lift(f=lambda p, x: jnp.exp(1e3 * f(p, x))), ValueError, "f(params, x) holds inf at index"),
-    "Jacobian not finite": (lambda: lift(f=lambda p, x: jnp.sqrt(p["w"][0] - 1.0) + f(p, x)), ValueError, "the Jacobian by params['w'] holds inf at index (0, 0) (probe first); expected finite values"),
+    "f not finite": (lambda: lift(f=root, params={"w": jnp.array([-1.0, 1.0])}), ValueError, "f(params, x) holds nan at index (0,) (probe first); expected finite values"),
+    "Jacobian not finite": (lambda: lift(f=root, params={"w": jnp.array([0.0, 1.0])}), ValueError, "the Jacobian by params['w'] holds inf at index (0, 0) (probe first); expected finite values"),
     "tangent not finite": (lambda: lift(tangent=lambda f, p, x: x[:, 0] / 0.0), ValueError, "the tangent holds"),
     # probes
     "probes a bare array": (lambda: lift(probes=X.x), TypeError, "probes is ArrayImpl; expected Probes(x, w)"),
@@ -149,9 +154,9 @@ CASES = {
     "tolerance 0": (lambda: flow(tolerance=0.0), ValueError, "tolerance is 0.0; expected a positive finite number"),
     "tolerance NaN": (lambda: flow(tolerance=float("nan")), ValueError, "tolerance is nan; expected a positive finite number"),
     "unknown clock": (lambda: fixed(clock="log"), ValueError, "clock is 'log'; expected 'linear' or 'decay'"),
-    "f not finite, in a resolved flow": (lambda: flow(f=lambda p, x: jnp.sqrt(p["w"][0] - 1.0) + f(p, x)), ValueError, "the Jacobian by params['w'] holds inf at index (0, 0)"),
-    "f not finite, in a fixed flow": (lambda: st.fixed_flow(lambda p, x: jnp.sqrt(p["w"][0] - 1.0) + f(p, x), W, X, ETA, TS), ValueError, "the Jacobian by params['w'] holds inf at index (0, 0)"),
-    "too few steps": (lambda: flow(ts=[0.0, 30.0], max_steps=2), FloatingPointError, "the flow did not reach t = 30 within 2 steps at ridge 0.001 and tolerance 1e-05"),
+    "not finite in a resolved flow": (lambda: flow(f=root, params={"w": jnp.array([0.0, 1.0])}, max_steps=2), ValueError, "the Jacobian by params['w'] holds inf at index (0, 0)"),
+    "not finite in a fixed flow": (lambda: st.fixed_flow(root, {"w": jnp.array([0.0, 1.0])}, X, ETA, TS, ridge=1e-3), ValueError, "the Jacobian by params['w'] holds inf at index (0, 0)"),
+    "too few steps": (lambda: flow(f=root, ts=[0.0, 30.0], max_steps=2), FloatingPointError, "the flow did not reach t = 30 within 2 steps at ridge 0.001 and tolerance 1e-05"),
     "trajectory of bare params": (lambda: st.orbit_error(f, W, X.x, SO2), TypeError, "traj is dict; expected a Trajectory"),
     "probes for x": (lambda: st.defect_left(f, trajectory(), X, SO2), TypeError, "x is Probes; expected a float array of shape (N, ...)"),
     "drift of a non-compact group": (lambda: st.invariant_drift(f, trajectory(), X.x, st.shear()), ValueError, "group shear is not compact"),

@@ -374,9 +374,12 @@ def test_p12_shares_of_a_network_are_complete(state, kind, tangent):
     [("cholesky", st.orbit_tangent), ("eigh", st.symmetrizing_tangent), ("svd", st.orbit_tangent)],
 )
 def test_p12_shares_of_a_vector_output_are_complete(solver, make):
+    w = 1 + 0.5 * jnp.cos(jnp.arange(64.0))
+    tilted = st.Probes(GRID.x, w / w.sum())  # unequal weights, so that one forgotten shows
     net, tangent = st.mlp((2, 5, 2)), make(st.so2(nodes=16, output="vector"))
     params = random_params(net)
-    check_shares(net.apply, params, GRID, tangent, st.lift(net.apply, params, GRID, tangent, ridge=1e-2, solver=solver))
+    c = st.lift(net.apply, params, tilted, tangent, ridge=1e-2, solver=solver)
+    check_shares(net.apply, params, tilted, tangent, c)
 
 
 def test_p12_the_ridge_term_is_what_plain_least_squares_lacks():
