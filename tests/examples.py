@@ -1,6 +1,5 @@
 """The networks and functions that the tests share, made once: compiling is most of what the tests cost."""
 
-import os
 from functools import cache
 
 import equinox as eqx
@@ -10,18 +9,6 @@ import numpy as np
 from jax.flatten_util import ravel_pytree
 
 import symtutor as st
-
-# Hundreds of small programs that run once: compiled with little optimisation, the tests take a third of the time. XLA
-# reads its flags at the first compilation and dies of one that it does not know, so they are set for that moment, and
-# not for the processes that other tests start.
-QUICK = "--xla_cpu_parallel_codegen_split_count=1 --xla_cpu_use_fusion_emitters=false"
-if jax.__version_info__ < (0, 10):
-    QUICK = ""
-before = os.environ.get("XLA_FLAGS", "")
-os.environ["XLA_FLAGS"] = f"{before} {QUICK}"
-jax.config.update("jax_disable_most_optimizations", True)
-jax.block_until_ready(jax.numpy.zeros(3) + 1)
-os.environ["XLA_FLAGS"] = before
 
 NET = st.mlp((2, 12, 12, 1))
 F = NET.apply

@@ -264,8 +264,8 @@ OrbitTangent.__call__ = lambda self, *given: -right(self, *given)
 """
 
 
-@pytest.mark.parametrize("path", [path for path in NOTEBOOKS if "orbit_tangent" in path.read_text()], ids=name)
-def test_flipped_sign_of_the_generator_turns_claims_red(path):
+def test_flipped_sign_of_the_generator_turns_claims_red():
+    path = ROOT / "book" / "start" / "01_quickstart.ipynb"  # the shortest that follows an orbit
     cells = [plain_python(cell.source) for cell in code_cells(nbformat.read(path, as_version=4))]
     script = "\n".join([FLIPPED_SIGN, *cells])
     environment = {**os.environ, "MPLBACKEND": "Agg"}
