@@ -9,12 +9,13 @@ import jax as _jax
 from symtutor import figures
 from symtutor.attribution import Attribution, attribute
 from symtutor.claims import ClaimError, claim
-from symtutor.experiments import annulus
+from symtutor.experiments import annulus, mexican_hat
+from symtutor.fitting import Fit
 from symtutor.flows import Trajectory, defect_left, fixed_flow, invariant_drift, orbit_error, resolved_flow
 from symtutor.groups import Group, cyclic, dilation, reflection, shear, so2
 from symtutor.lifting import Lift, RidgePath, choose_ridge, exact_lift, lift
-from symtutor.networks import Network, mlp
-from symtutor.probes import Probes, function_norm, inner_product, polar_probes, probes_from_data
+from symtutor.networks import Hamiltonian, Network, asrnn, hnn, mlp
+from symtutor.probes import Probes, function_norm, inner_product, orbit_probes, polar_probes, probes_from_data
 from symtutor.sensitivity import jacobian, pointwise_sensitivity, sensitivity
 from symtutor.tables import seed_table
 from symtutor.tangents import (
@@ -47,7 +48,9 @@ __all__ = [
     "AnchoredTangent",
     "Attribution",
     "ClaimError",
+    "Fit",
     "Group",
+    "Hamiltonian",
     "Lift",
     "Network",
     "OrbitTangent",
@@ -57,6 +60,7 @@ __all__ = [
     "Trajectory",
     "anchored_tangent",
     "annulus",
+    "asrnn",
     "attribute",
     "choose_ridge",
     "claim",
@@ -70,13 +74,16 @@ __all__ = [
     "figures",
     "fixed_flow",
     "function_norm",
+    "hnn",
     "inner_product",
     "invariant_drift",
     "jacobian",
     "lift",
+    "mexican_hat",
     "mlp",
     "orbit",
     "orbit_error",
+    "orbit_probes",
     "orbit_tangent",
     "orthogonality",
     "pointwise_sensitivity",

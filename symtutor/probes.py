@@ -5,10 +5,11 @@ They define the inner product ``<u, v> = sum_j w_j u(x_j) . v(x_j)`` of everythi
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from symtutor.checks import check_count, check_points, check_positive, check_probes
+from symtutor.checks import check_count, check_fits, check_group, check_haar, check_points, check_positive, check_probes
 
 
 class Probes(NamedTuple):
@@ -92,6 +93,39 @@ def probes_from_data(x: Float[Array, "N *input"], w: Float[Array, " N"] | None =
     probes = Probes(x, jnp.full(x.shape[0], 1 / x.shape[0], dtype=x.dtype) if w is None else w)
     check_probes(probes)
     return probes
+
+
+def orbit_probes(x: Float[Array, "N *input"], group) -> Probes:
+    """Close given inputs under a finite set of group elements: all ``g x`` with equal weights.
+
+    With the elements of a finite group, such as ``cyclic(24)``, the probes are closed under it, and averages over them
+    commute with its action. It makes probes in any dimension where a polar grid is not at hand.
+
+    Args:
+        x: inputs, shape ``(N, ...)``.
+        group: a group with elements.
+
+    Returns:
+        Probes with ``x`` of shape ``(N * elements, ...)``, the images of one input next to each other.
+
+    Raises:
+        TypeError: if x is no float array.
+        ValueError: if the group has no elements or does not fit the inputs.
+
+    Example:
+        >>> import jax.numpy as jnp, symtutor as st
+        >>> st.orbit_probes(jnp.array([[1.0, 0.0]]), st.cyclic(4)).x.round(6).tolist()
+        [[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [-0.0, -1.0]]
+
+    Reference: theory.md, P5.
+    """
+    check_points(x)
+    check_group(group)
+    check_haar(group)
+    check_fits(group, x)
+    elements = jnp.asarray(group.elements, dtype=x.dtype)
+    images = jax.vmap(lambda point: jax.vmap(lambda g: jnp.tensordot(g, point, 1))(elements))(x)
+    return probes_from_data(images.reshape(-1, *x.shape[1:]))
 
 
 def inner_product(u: Float[Array, "N *k"], v: Float[Array, "N *k"], w: Float[Array, " N"]) -> Float[Array, ""]:

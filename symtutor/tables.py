@@ -69,7 +69,9 @@ def source_hash(script: str | Path) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def write_table(name: str, script: str | Path, measure: Callable[[int], dict], seeds: Iterable[int], settings: dict) -> None:
+def write_table(
+    name: str, script: str | Path, measure: Callable[[int], dict], seeds: Iterable[int], settings: dict
+) -> None:
     """Measure all seeds, showing progress, and write the table.
 
     Args:
@@ -99,7 +101,11 @@ def _code_lines(path: Path) -> list[str]:
     left_out = set()
     for node in ast.walk(ast.parse(text)):
         for child in node.body if isinstance(node, documented) else ():
-            if isinstance(child, ast.Expr) and isinstance(child.value, ast.Constant) and isinstance(child.value.value, str):
+            if (
+                isinstance(child, ast.Expr)
+                and isinstance(child.value, ast.Constant)
+                and isinstance(child.value.value, str)
+            ):
                 left_out.update(range(child.lineno, child.end_lineno + 1))
     lines = (line.split("  # ")[0].rstrip() for i, line in enumerate(text.splitlines(), 1) if i not in left_out)
     return [line for line in lines if line and not line.lstrip().startswith("#")]

@@ -1,8 +1,6 @@
 """The annulus: tell a ring from the disc inside it. The truth is invariant under rotations; a network need not be."""
 
 from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,26 +9,13 @@ import optax
 from jaxtyping import Array, Float, Int, PyTree
 
 from symtutor import checks
+from symtutor.fitting import Fit, minimise
 from symtutor.networks import Network
 
 DISC = 1.0
 """Radius of the disc, class 0."""
 RING = (1.5, 2.5)
 """Radii of the annulus, class 1."""
-
-
-class Fit(NamedTuple):
-    """A trained network.
-
-    Attributes:
-        params: parameters after training.
-        initial: parameters before it.
-        losses: loss before each step, shape ``(steps,)``.
-    """
-
-    params: PyTree
-    initial: PyTree
-    losses: Float[Array, " steps"]
 
 
 def data(
@@ -117,8 +102,12 @@ def train(
     initial = net.init(key)
     if (shape := checks.output_shape(net.apply, initial, x)) != ():
         raise ValueError(f"net has an output of shape {shape}; expected one logit, a last size of 1.")
-    params, losses = _train(net.apply, initial, x, y, steps, learning_rate)
-    return Fit(params, initial, losses)
+
+    def loss(params, data):
+        logits = jax.vmap(net.apply, (None, 0))(params, data[0])
+        return optax.sigmoid_binary_cross_entropy(logits, data[1].astype(logits.dtype)).mean()
+
+    return minimise(loss, initial, (x, y), optax.adam(learning_rate), steps)
 
 
 def accuracy(f: Callable, params: PyTree, x: Float[Array, "n 2"], y: Int[Array, " n"]) -> Float[Array, ""]:
@@ -140,22 +129,3 @@ def accuracy(f: Callable, params: PyTree, x: Float[Array, "n 2"], y: Int[Array, 
         1.0
     """
     return jnp.mean((jax.vmap(f, (None, 0))(params, x) > 0) == (y == 1))
-
-
-@partial(jax.jit, static_argnums=(0, 4, 5))
-def _train(f, initial, x, y, steps, learning_rate):
-    optimizer = optax.adam(learning_rate)
-
-    def loss(params):
-        logits = jax.vmap(f, (None, 0))(params, x)
-        return optax.sigmoid_binary_cross_entropy(logits, y.astype(logits.dtype)).mean()
-
-    def step(state, _):
-        params, moments = state
-        value, gradient = jax.value_and_grad(loss)(params)
-        with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the step's count, an integer
-            updates, moments = optimizer.update(gradient, moments)
-        return (optax.apply_updates(params, updates), moments), value
-
-    (params, _), losses = jax.lax.scan(step, (initial, optimizer.init(initial)), length=steps)
-    return params, losses
