@@ -107,9 +107,18 @@ def claim_calls(source: str) -> Iterator[tuple[str, str]]:
             given = {word.arg: ast.get_source_segment(source, word.value) for word in call.keywords}
             signs = {"equals": "= {}", "within": "± {}", "at_most": "≤ {}", "at_least": "≥ {}"}
             yield (
-                name.value if isinstance(name, ast.Constant) else ast.get_source_segment(source, name),
+                spoken(name, source),
                 " ".join(sign.format(given[word]) for word, sign in signs.items() if word in given),
             )
+
+
+def spoken(name: ast.expr, source: str) -> str:
+    """Return a claim's name as a reader would see it; what a loop fills in stands as ``⟨variable⟩``."""
+    if isinstance(name, ast.JoinedStr):
+        return "".join(spoken(part, source) for part in name.values)
+    if isinstance(name, ast.FormattedValue):
+        return f"⟨{ast.unparse(name.value)}⟩"
+    return str(name.value) if isinstance(name, ast.Constant) else ast.unparse(name)
 
 
 class ClaimsDirective(SphinxDirective):
