@@ -125,8 +125,8 @@ def symplectic_step(
         >>> import jax.numpy as jnp
         >>> square = lambda z: jnp.dot(z, z) / 2      # a harmonic oscillator
         >>> q, p = symplectic_step(square, square, jnp.ones(1), jnp.zeros(1), 0.1)
-        >>> print(f"{q[0]:.4f} {p[0]:.4f}")           # cos 0.1 is 0.9950, -sin 0.1 is -0.0998
-        0.9950 -0.0998
+        >>> print(f"{q[0]:.3f} {p[0]:.3f}")           # cos 0.1 is 0.995, -sin 0.1 is -0.100
+        0.995 -0.100
 
     Reference: Yoshida, Construction of higher order symplectic integrators, Physics Letters A 150 (1990).
     """

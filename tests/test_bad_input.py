@@ -7,9 +7,12 @@ import re
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 import symtutor as st
+from symtutor import mexican_hat as hat
+from symtutor.fitting import minimise
 
 X = st.polar_probes(radii=3, angles=8)
 OTHERS = st.polar_probes(radii=2, angles=9, offset=0.5)
@@ -180,6 +183,27 @@ CASES = {
     "no training": (lambda: st.annulus.train(jax.random.key(0), st.mlp((2, 1)), X.x, jnp.zeros(24, int), steps=0), ValueError, "steps is 0; expected a positive whole number"),
     "learning rate negative": (lambda: st.annulus.train(jax.random.key(0), st.mlp((2, 1)), X.x, jnp.zeros(24, int), learning_rate=-1.0), ValueError, "learning_rate is -1.0; expected a positive finite number"),
     "net of params": (lambda: st.annulus.train(jax.random.key(0), W, X.x, jnp.zeros(24, int)), TypeError, "net is dict; expected a Network"),
+    # Hamiltonians and their data
+    "width 0": (lambda: st.asrnn(width=0), ValueError, "expected at least two positive whole numbers"),
+    "width a float": (lambda: st.hnn(width=8.0), ValueError, "expected at least two positive whole numbers"),
+    "steps of a simulation": (lambda: hat.simulate(X.x, X.x, X.w, 0.1, 0), ValueError, "steps is 0; expected a positive whole number"),
+    "finer 0": (lambda: hat.simulate(X.x, X.x, X.w, 0.1, 5, finer=0), ValueError, "finer is 0; expected a positive whole number"),
+    "dt negative": (lambda: hat.simulate(X.x, X.x, X.w, -0.1, 5), ValueError, "dt is -0.1; expected a positive finite number"),
+    "dt a string": (lambda: hat.simulate(X.x, X.x, X.w, "0.1", 5), TypeError, "dt is '0.1'; expected a positive finite number"),
+    "no trajectories": (lambda: hat.trajectories(jax.random.key(0), n=0), ValueError, "n is 0; expected a positive whole number"),
+    "no starts": (lambda: hat.starts(jax.random.key(0), n=True), ValueError, "n is True; expected a positive whole number"),
+    "starts without a circle": (lambda: hat.starts(jax.random.key(0), a=-1.0), ValueError, "a is -1.0; expected a positive finite number"),
+    "no training of a Hamiltonian": (lambda: hat.train(jax.random.key(0), st.asrnn(width=2), steps=0), ValueError, "steps is 0; expected a positive whole number"),
+    "minimise for a float": (lambda: minimise(f, W, X.x, optax.sgd(0.1), 3.0), ValueError, "steps is 3.0; expected a positive whole number"),
+    # orbits of probes
+    "orbit of a list": (lambda: st.orbit_probes([[1.0, 0.0]], SO2), TypeError, "x is list; expected a float array of shape (N, ...)"),
+    "orbit of integers": (lambda: st.orbit_probes(jnp.ones((3, 2), int), SO2), TypeError, "x has dtype int64; expected floats"),
+    "orbit of no points": (lambda: st.orbit_probes(jnp.zeros((0, 2)), SO2), ValueError, "x has shape (0, 2); expected (N, ...) with at least one point"),
+    "orbit not finite": (lambda: st.orbit_probes(jnp.array([[1.0, jnp.nan]]), SO2), ValueError, "x holds nan at index (0, 1); expected finite"),
+    "orbit of no group": (lambda: st.orbit_probes(X.x, "so2"), TypeError, "group is str; expected a Group, such as st.so2()"),
+    "orbit without elements": (lambda: st.orbit_probes(X.x, st.shear()), ValueError, "group shear is not compact"),
+    "orbit of another size": (lambda: st.orbit_probes(jnp.ones((4, 3)), SO2), ValueError, "group so2 acts on inputs whose first axis has length 2, but one input has shape (3,)"),
+    "orbit of one input": (lambda: st.orbit_probes(jnp.ones(2), SO2), ValueError, "group so2 acts on inputs whose first axis has length 2, but one input has shape ()"),
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from examples import turn
+from examples import band, band_params, orthogonality, turn
 
 import symtutor as st
 
@@ -66,3 +66,36 @@ def test_probes_can_be_traced_and_mapped():
     probes = st.polar_probes(radii=2, angles=4)
     both = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), probes)
     np.testing.assert_allclose(jax.jit(jax.vmap(norm))(both), [norm(probes)] * 2, rtol=1e-14)
+
+
+@pytest.mark.parametrize("group", [st.cyclic(5), st.reflection(), st.so2(nodes=6)], ids=lambda g: g.name)
+def test_orbit_probes_are_closed_under_the_group(group):
+    bare = jax.random.normal(jax.random.key(0), (3, 2))
+    probes = st.orbit_probes(bare, group)
+    n = len(group.elements)
+    assert probes.x.shape == (3 * n, 2)
+    np.testing.assert_allclose(probes.w, 1 / (3 * n), rtol=1e-15)
+    np.testing.assert_allclose(probes.x[::n], bare, atol=1e-15)  # images of one input lie side by side, identity first
+    np.testing.assert_allclose(np.linalg.norm(probes.x.reshape(3, n, 2), axis=2).T, [np.linalg.norm(bare, axis=1)] * n)
+
+    def match(points):  # each of the points is one of the probes, and no two the same
+        distance = np.linalg.norm(np.asarray(points)[:, None] - np.asarray(probes.x)[None], axis=-1)
+        return distance.min(axis=1).max() < 1e-14 and len(set(distance.argmin(axis=1))) == 3 * n
+
+    for g in group.elements:
+        assert match(probes.x @ np.transpose(g))
+    assert not match(probes.x @ turn(0.3).T)
+
+
+def test_orbit_probes_turn_columns_together_and_keep_the_dtype():
+    x = jax.random.normal(jax.random.key(0), (2, 2, 3), jnp.float32)
+    probes = st.orbit_probes(x, st.cyclic(4))
+    assert probes.x.shape == (8, 2, 3) and probes.x.dtype == probes.w.dtype == jnp.float32
+    np.testing.assert_allclose(probes.x[5], turn(np.pi / 2) @ x[1], atol=1e-6)
+
+
+def test_orbit_probes_make_eta_and_delta_orthogonal():
+    bare = jax.random.normal(jax.random.key(0), (7, 2)) + 0.5
+    group = st.so2(nodes=16)  # products of the band have modes up to 10
+    assert abs(float(orthogonality(band, band_params(), st.probes_from_data(bare), group))) > 1e-2
+    assert abs(float(orthogonality(band, band_params(), st.orbit_probes(bare, group), group))) < 1e-14

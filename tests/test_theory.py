@@ -172,6 +172,16 @@ def test_p4_lift_has_no_part_in_the_probe_kernel():
     assert np.abs(kernel @ flat(c.direction)).max() < 1e-8
 
 
+def test_p4_constant_shared_by_kinetic_and_potential_is_in_the_kernel():
+    ham, params = st.asrnn(width=6), random_params(st.asrnn(width=6))
+    J = jacobian(energy_of(ham), params, PHASE_SPACE.x)
+    k = jax.tree.map(jnp.zeros_like, params)
+    k["K"][-1]["b"], k["V"][-1]["b"] = jnp.ones(1), -jnp.ones(1)
+    assert not (J @ flat(k)).any()  # exactly 0
+    k["V"][-1]["b"] = jnp.ones(1)  # the other sign raises H
+    np.testing.assert_array_equal(J @ flat(k), 2)
+
+
 # ---- P5: P_E is an orthogonal projector that commutes with the action
 
 
@@ -346,6 +356,53 @@ def test_p10_vector_output_turns_the_last_layer_too(sizes):
     moved[-1] = {"W": group.subgroup(0.8) @ moved[-1]["W"], "b": group.subgroup(0.8) @ moved[-1]["b"]}
     seen = orbit(net.apply, params, GRID.x, group, 0.8)
     np.testing.assert_allclose(values(net.apply, moved, GRID.x), seen, atol=1e-13)
+
+
+# ---- P11: the orbit tangent of a Hamiltonian is the rate at which it breaks conservation of angular momentum
+
+
+def energy_of(ham, a=0.8):
+    """Return ``H`` of the columns q and p, which one rotation turns together."""
+    return lambda params, z: ham.energy(params, z[:, 0], z[:, 1], jnp.array(a))
+
+
+PHASE_SPACE = st.probes_from_data(jax.random.normal(jax.random.key(5), (40, 2, 2)))
+
+
+@pytest.mark.parametrize("ham", [st.asrnn(width=8), st.hnn(width=8)], ids=["asrnn", "hnn"])
+def test_p11_eta_of_a_hamiltonian_is_the_rate_of_angular_momentum(ham):
+    params, z = random_params(ham), PHASE_SPACE.x
+    eta = tangent_values(ETA, energy_of(ham), params, z)
+
+    def after(q, p, dt):  # L after one step of the learned flow
+        qs, ps = ham.rollout(params, q, p, jnp.array(0.8), dt, 1)
+        return st.mexican_hat.angular_momentum(qs[0], ps[0])
+
+    rate = jax.jit(jax.vmap(lambda z: jax.jvp(lambda dt: after(z[:, 0], z[:, 1], dt), (0.0,), (1.0,))[1]))(z)
+    assert float(jnp.sqrt(jnp.mean(eta**2))) > 0.1
+    np.testing.assert_allclose(eta, rate, atol=1e-10)
+
+
+def test_p11_exact_lift_of_the_potential_leaves_the_parameter_channel_alone():
+    ham = st.asrnn(width=8)
+    params = random_params(ham)["V"]
+    group = st.Group("so2 of q", (((0.0, -1.0, 0.0), (1.0, 0.0, 0.0), (0.0, 0.0, 0.0)),))
+
+    def potential(params, x):
+        return ham.potential({"V": params}, x[:2], x[2])
+
+    x = jax.random.normal(jax.random.key(6), (30, 3))
+    c = st.exact_lift(params, group)
+    assert not c[0]["W"][:, 2].any() and c[0]["W"][:, :2].all()
+    eta = tangent_values(st.orbit_tangent(group), potential, params, x)
+    assert float(jnp.abs(eta).max()) > 0.1
+    np.testing.assert_allclose(jacobian(potential, params, x) @ flat(c), eta, atol=1e-12)
+    # and over a finite turn of q, at the same a
+    moved = jax.tree.map(jnp.copy, params)
+    moved[0]["W"] = params[0]["W"] @ group.subgroup(-0.8)
+    np.testing.assert_array_equal(moved[0]["W"][:, 2], params[0]["W"][:, 2])
+    turned = x.at[:, :2].set(x[:, :2] @ turn(-0.8).T)
+    np.testing.assert_allclose(values(potential, moved, x), values(potential, params, turned), atol=1e-12)
 
 
 # ---- P12: shares add up to what the lift explains
