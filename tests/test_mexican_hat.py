@@ -85,6 +85,8 @@ def test_trajectories_have_the_written_distributions_and_are_simulated():
     assert scipy.stats.kstest(np.asarray(data.a), "uniform", (0.5, 1)).pvalue > 0.01
     columns = np.column_stack([data.q, data.p, data.a])
     assert np.abs(np.corrcoef(columns.T) - np.eye(5)).max() < 0.12  # drawn apart
+    # one key for two would repeat the numbers in their order of storage
+    assert np.abs(np.corrcoef([np.ravel(data.q)[:1000], np.ravel(data.p)[:1000], data.a]) - np.eye(3)).max() < 0.12
     qs, ps = hat.simulate(data.q, data.p, data.a, hat.DT, hat.STEPS)
     np.testing.assert_array_equal(data.qs, qs)
     np.testing.assert_array_equal(data.ps, ps)
