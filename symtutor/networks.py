@@ -7,6 +7,8 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
+from symtutor.checks import check_count
+
 
 class Network(NamedTuple):
     """A network as two pure functions.
@@ -218,6 +220,7 @@ def asrnn(width: int = 32) -> Hamiltonian:
 
     Reference: experiments.md, 2; Chen et al., Symplectic recurrent neural networks (2020).
     """
+    check_count(width, "width")
     momentum_net, position_net = mlp((2, width, width, 1)), mlp((3, width, width, 1))
 
     def init(key):
@@ -263,6 +266,7 @@ def hnn(width: int = 64) -> Hamiltonian:
 
     Reference: Greydanus et al., Hamiltonian neural networks (2019).
     """
+    check_count(width, "width")
     net = mlp((5, width, width, 1))
 
     def energy(params, q, p, a):

@@ -3,6 +3,7 @@
 The truth is invariant under rotations, so angular momentum is conserved. A learned Hamiltonian need not be.
 """
 
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -112,7 +113,7 @@ def simulate(
         Positions and momenta, each ``(n, steps, 2)``, the start left out.
 
     Raises:
-        ValueError: if a count or dt is not positive.
+        ValueError: if a count or dt is not positive, or shapes do not fit.
 
     Example:
         >>> import jax.numpy as jnp
@@ -126,19 +127,10 @@ def simulate(
     checks.check_count(finer, "finer")
     checks.check_positive(dt, "dt")
 
-    def one(q, p, a):
-        def sample(state, _):
-            def step(_, state):
-                return symplectic_step(
-                    lambda p: jnp.dot(p, p) / 2, lambda q: potential(q, a), *state, dt / finer, YOSHIDA
-                )
-
-            state = jax.lax.fori_loop(0, finer, step, state)
-            return state, state
-
-        return jax.lax.scan(sample, (q, p), length=steps)[1]
-
-    return jax.jit(jax.vmap(one))(q, p, a)
+    checks.check_points(q, "q")
+    if q.ndim != 2 or p.shape != q.shape or a.shape != q.shape[:1]:
+        raise ValueError(f"q, p and a have shapes {q.shape}, {p.shape} and {a.shape}; expected (n, 2), (n, 2) and (n,).")
+    return _simulate(q, p, a, dt, steps, finer)
 
 
 def trajectories(key: Array, n: int = 128) -> Trajectories:
@@ -196,7 +188,8 @@ def train(
         Parameters after and before training, and the losses.
 
     Raises:
-        ValueError: if steps is not a positive whole number.
+        TypeError: if ham is no Hamiltonian.
+        ValueError: if steps is not a positive whole number, or data has another number of samples.
 
     Example:
         >>> import jax, symtutor as st
@@ -209,9 +202,28 @@ def train(
     checks.check_count(steps, "steps")
     data_key, init_key = jax.random.split(key)
     data = trajectories(data_key) if data is None else data
+    if data.qs.shape[1] != STEPS:
+        raise ValueError(f"data has {data.qs.shape[1]} samples a trajectory; expected {STEPS}, {DT} apart, as from trajectories.")
+    if not isinstance(ham, Hamiltonian):
+        raise TypeError(f"ham is {type(ham).__name__}; expected a Hamiltonian, as from st.asrnn or st.hnn.")
     optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps)) if optimizer is None else optimizer
     loss = _vector_field_loss(ham) if ham.kinetic is None else _rollout_loss(ham)
     return minimise(loss, ham.init(init_key), data, optimizer, steps, "mexican hat" if progress else None)
+
+
+@partial(jax.jit, static_argnums=(4, 5))
+def _simulate(q, p, a, dt, steps, finer):
+    def one(q, p, a):
+        def sample(state, _):
+            def step(_, state):
+                return symplectic_step(lambda p: jnp.dot(p, p) / 2, lambda q: potential(q, a), *state, dt / finer, YOSHIDA)
+
+            state = jax.lax.fori_loop(0, finer, step, state)
+            return state, state
+
+        return jax.lax.scan(sample, (q, p), length=steps)[1]
+
+    return jax.vmap(one)(q, p, a)
 
 
 def _rollout_loss(ham):
