@@ -81,14 +81,14 @@ def write_table(
         seeds: the seeds.
         settings: what the numbers depend on, written beside them.
     """
-    rows = []
+    source, rows = source_hash(script), []  # of the code that measures, whatever is edited meanwhile
     for seed in seeds:
         rows.append({"seed": seed} | {key: float(f"{float(value):.6g}") for key, value in measure(seed).items()})
         print(f"{name}, seed {seed}: " + ", ".join(f"{key} {value:.3g}" for key, value in rows[-1].items()), flush=True)
     versions = {package: metadata.version(package) for package in ("jax", "jaxlib", "diffrax", "optax", "numpy")}
     table = {
         "settings": settings,
-        "source": source_hash(script),
+        "source": source,
         "versions": {"python": platform.python_version()} | versions,
         "rows": rows,
     }

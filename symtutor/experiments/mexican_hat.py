@@ -129,7 +129,9 @@ def simulate(
 
     checks.check_points(q, "q")
     if q.ndim != 2 or p.shape != q.shape or a.shape != q.shape[:1]:
-        raise ValueError(f"q, p and a have shapes {q.shape}, {p.shape} and {a.shape}; expected (n, 2), (n, 2) and (n,).")
+        raise ValueError(
+            f"q, p and a have shapes {q.shape}, {p.shape} and {a.shape}; expected (n, 2), (n, 2) and (n,)."
+        )
     return _simulate(q, p, a, dt, steps, finer)
 
 
@@ -203,7 +205,8 @@ def train(
     data_key, init_key = jax.random.split(key)
     data = trajectories(data_key) if data is None else data
     if data.qs.shape[1] != STEPS:
-        raise ValueError(f"data has {data.qs.shape[1]} samples a trajectory; expected {STEPS}, {DT} apart, as from trajectories.")
+        seen = data.qs.shape[1]
+        raise ValueError(f"data has {seen} samples a trajectory; expected {STEPS}, {DT} apart, as from trajectories.")
     if not isinstance(ham, Hamiltonian):
         raise TypeError(f"ham is {type(ham).__name__}; expected a Hamiltonian, as from st.asrnn or st.hnn.")
     optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps)) if optimizer is None else optimizer
@@ -216,7 +219,9 @@ def _simulate(q, p, a, dt, steps, finer):
     def one(q, p, a):
         def sample(state, _):
             def step(_, state):
-                return symplectic_step(lambda p: jnp.dot(p, p) / 2, lambda q: potential(q, a), *state, dt / finer, YOSHIDA)
+                return symplectic_step(
+                    lambda p: jnp.dot(p, p) / 2, lambda q: potential(q, a), *state, dt / finer, YOSHIDA
+                )
 
             state = jax.lax.fori_loop(0, finer, step, state)
             return state, state
