@@ -31,6 +31,7 @@ ELSEWHERE = {
     "numpy.ndarray": "https://numpy.org/doc/stable/reference/generated/numpy.ndarray.html",
     "collections.abc.Callable": "https://docs.python.org/3/library/collections.abc.html#collections.abc.Callable",
     "collections.abc.Sequence": "https://docs.python.org/3/library/collections.abc.html#collections.abc.Sequence",
+    "optax._src.base.GradientTransformation": "https://optax.readthedocs.io/en/latest/api/transformations.html",
     "typing.Any": "https://docs.python.org/3/library/typing.html#typing.Any",
     "typing.NamedTuple": "https://docs.python.org/3/library/typing.html#typing.NamedTuple",
 }
