@@ -21,6 +21,7 @@ ETA = st.orbit_tangent(SO2)
 TO_E = st.symmetrizing_tangent(SO2)
 W = {"w": jnp.array([1.0, 2.0])}
 TS = jnp.array([0.0, 1.0])
+SHORT = hat.Trajectories(X.x, X.x, X.w, X.x[:, None], X.x[:, None])  # one sample each
 
 
 def f(params, x):
@@ -184,8 +185,8 @@ CASES = {
     "learning rate negative": (lambda: st.annulus.train(jax.random.key(0), st.mlp((2, 1)), X.x, jnp.zeros(24, int), learning_rate=-1.0), ValueError, "learning_rate is -1.0; expected a positive finite number"),
     "net of params": (lambda: st.annulus.train(jax.random.key(0), W, X.x, jnp.zeros(24, int)), TypeError, "net is dict; expected a Network"),
     # Hamiltonians and their data
-    "width 0": (lambda: st.asrnn(width=0), ValueError, "expected at least two positive whole numbers"),
-    "width a float": (lambda: st.hnn(width=8.0), ValueError, "expected at least two positive whole numbers"),
+    "width 0": (lambda: st.asrnn(width=0), ValueError, "width is 0; expected a positive whole number"),
+    "width a float": (lambda: st.hnn(width=8.0), ValueError, "width is 8.0; expected a positive whole number"),
     "steps of a simulation": (lambda: hat.simulate(X.x, X.x, X.w, 0.1, 0), ValueError, "steps is 0; expected a positive whole number"),
     "finer 0": (lambda: hat.simulate(X.x, X.x, X.w, 0.1, 5, finer=0), ValueError, "finer is 0; expected a positive whole number"),
     "dt negative": (lambda: hat.simulate(X.x, X.x, X.w, -0.1, 5), ValueError, "dt is -0.1; expected a positive finite number"),
@@ -193,6 +194,13 @@ CASES = {
     "no trajectories": (lambda: hat.trajectories(jax.random.key(0), n=0), ValueError, "n is 0; expected a positive whole number"),
     "no starts": (lambda: hat.starts(jax.random.key(0), n=True), ValueError, "n is True; expected a positive whole number"),
     "starts without a circle": (lambda: hat.starts(jax.random.key(0), a=-1.0), ValueError, "a is -1.0; expected a positive finite number"),
+    "a simulation of other shapes": (lambda: hat.simulate(X.x, X.x[1:], X.w, 0.1, 5), ValueError, "q, p and a have shapes"),
+    "trajectories of another length": (
+        lambda: hat.train(jax.random.key(0), st.asrnn(width=2), data=SHORT), ValueError, "data has 1 samples a trajectory; expected 15"
+    ),
+    "a network for a Hamiltonian": (
+        lambda: hat.train(jax.random.key(0), st.mlp((2, 1))), TypeError, "ham is Network; expected a Hamiltonian"
+    ),
     "no training of a Hamiltonian": (lambda: hat.train(jax.random.key(0), st.asrnn(width=2), steps=0), ValueError, "steps is 0; expected a positive whole number"),
     "minimise for a float": (lambda: minimise(f, W, X.x, optax.sgd(0.1), 3.0), ValueError, "steps is 3.0; expected a positive whole number"),
     # orbits of probes
