@@ -9,6 +9,7 @@ import jax as _jax
 from symtutor import figures
 from symtutor.attribution import Attribution, attribute
 from symtutor.claims import ClaimError, claim
+from symtutor.exercises import Exercise, ExerciseError, exercise
 from symtutor.experiments import annulus, mexican_hat
 from symtutor.fitting import Fit
 from symtutor.flows import Trajectory, defect_left, fixed_flow, invariant_drift, orbit_error, resolved_flow
@@ -48,6 +49,8 @@ __all__ = [
     "AnchoredTangent",
     "Attribution",
     "ClaimError",
+    "Exercise",
+    "ExerciseError",
     "Fit",
     "Group",
     "Hamiltonian",
@@ -71,6 +74,7 @@ __all__ = [
     "equivariance_defect",
     "equivariant_projection",
     "exact_lift",
+    "exercise",
     "figures",
     "fixed_flow",
     "function_norm",
