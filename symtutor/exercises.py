@@ -72,7 +72,7 @@ def exercise(name: str) -> Exercise:
         name: as the chapter gives it.
 
     Returns:
-        The exercise: print ``.task``, call ``.check(answer)``.
+        What is asked and how it is checked; print its ``.task``, write an answer, call ``.check(answer)``.
 
     Raises:
         ValueError: if there is none of that name.
