@@ -15,9 +15,9 @@ from jaxtyping import Array, Float, PyTree
 
 from symtutor import checks, solvers
 from symtutor.groups import Group
-from symtutor.lifting import jacobian_dtype, lift, linear_system, solve
+from symtutor.lifting import jacobian_dtype, lift, linear_system, solve, unchecked_lift
 from symtutor.probes import Probes, function_norm
-from symtutor.tangents import equivariance_defect, equivariant_projection, orbit
+from symtutor.tangents import equivariance_defect, equivariant_projection, transform
 
 
 class Trajectory(NamedTuple):
@@ -157,12 +157,11 @@ def fixed_flow(
     ts, solver = _check(f, params, probes, tangent, ts, ridge, chunk_size)
     if clock not in ("linear", "decay"):
         raise ValueError(f"clock is {clock!r}; expected 'linear' or 'decay'.")
-    ridge = jnp.asarray(ridge, jacobian_dtype(f, params, probes.x))
-    trajectory = _fixed(f, params, probes, tangent, ts, ridge, clock, solver, chunk_size)
-    if checks.is_concrete(trajectory) and not trajectory.ok:
+    c = unchecked_lift(f, params, probes, tangent, ridge, solver=solver, chunk_size=chunk_size)
+    if checks.is_concrete(c) and not c.ok:
         lift(f, params, probes, tangent, ridge, chunk_size=chunk_size)  # says more
         raise FloatingPointError(f"the lift failed at ridge {float(ridge):.3g}; expected a larger ridge.")
-    return trajectory
+    return _line(ts, params, c.direction, c.ok, clock)
 
 
 def orbit_error(
@@ -198,7 +197,8 @@ def orbit_error(
     """
     _check_trajectory(traj, x)
     checks.check_generator(group, generator, x)
-    return _orbit_errors(f, traj, x, group, generator, relative)
+    turns, backs = _subgroup(group, generator, traj.ts), _subgroup(group, generator, -traj.ts)
+    return _orbit_errors(f, traj, x, turns, backs, group.output, relative)
 
 
 def defect_left(f: Callable, traj: Trajectory, x: Float[Array, "N *input"], group: Group) -> Float[Array, " T"]:
@@ -332,26 +332,30 @@ def _resolved(f, params, probes, tangent, ts, ridge, tolerance, steps, solver, c
 
 
 @eqx.filter_jit
-def _fixed(f, params, probes, tangent, ts, ridge, clock, solver, chunk_size):
-    start, unravel = ravel_pytree(params)
-    c, _ = solve(*linear_system(f, params, probes, tangent, chunk_size), ridge, solver)
-    ok = jnp.isfinite(c).all()
+def _line(ts, params, direction, ok, clock):
     s = ts if clock == "linear" else -jnp.expm1(-ts)
-    thetas = start[None, :] + s[:, None] * jnp.where(ok, c, 0)[None, :]  # (T, n)
-    return Trajectory(ts, jax.vmap(unravel)(thetas), jnp.asarray(1), ok)
+    points = jax.vmap(lambda by: jax.tree.map(lambda start, slope: start + by * slope, params, direction))(s)
+    return Trajectory(ts, points, jnp.asarray(1), ok)
 
 
 @eqx.filter_jit
-def _orbit_errors(f, traj, x, group, generator, relative):
-    begin = jax.vmap(f, (None, 0))(traj.at(0), x)
+def _subgroup(group, generator, ts):
+    # apart from the errors: a matrix exponential takes longer to compile than all the rest, and depends on no f
+    return jax.lax.map(lambda t: group.subgroup(t, generator), ts)
 
-    def one(t, params):
-        true = orbit(f, traj.at(0), x, group, t, generator)
+
+@eqx.filter_jit
+def _orbit_errors(f, traj, x, turns, backs, output, relative):
+    start = traj.at(0)
+    begin = jax.vmap(f, (None, 0))(start, x)
+
+    def one(t, params, turn, back):
+        true = transform(f, start, x, turn, back, output)
         error = _rms(jax.vmap(f, (None, 0))(params, x) - true)
         # at t = 0 both norms are rounding, whose ratio may be anything
         return jnp.where(t == 0, 0, _ratio(error, _rms(true - begin)) if relative else error)
 
-    return jax.lax.map(lambda pair: one(*pair), (traj.ts, traj.params))
+    return jax.lax.map(lambda each: one(*each), (traj.ts, traj.params, turns, backs))
 
 
 @eqx.filter_jit

@@ -146,9 +146,7 @@ def lift(
     solver = solvers.choose_solver(solver, ridge, dtype)
     floor = float(jnp.finfo(dtype).eps) ** 0.5 if floor is None else floor
     checks.check_ridge(floor, "floor")
-    result = _lift(
-        f, params, probes, tangent, jnp.asarray(ridge, dtype), heldout, jnp.asarray(floor, dtype), solver, chunk_size
-    )
+    result = unchecked_lift(f, params, probes, tangent, ridge, heldout, floor, solver=solver, chunk_size=chunk_size)
     if checks.is_concrete(result):
         _explain(f, params, probes, tangent, result, chunk_size)
     return result
@@ -298,10 +296,13 @@ def _tangent_residual(f, params, probes, tangent, direction):
     return _relative(function_norm(moved - eta, probes.w), function_norm(eta, probes.w))
 
 
-def _lift(f, params, probes, tangent, ridge, heldout, floor, solver, chunk_size):
-    # compiled in parts: the solve, the slowest to compile, serves every f and tangent of the same shapes
+def unchecked_lift(
+    f: Callable, params: PyTree, probes: Probes, tangent: Callable, ridge: checks.Number, heldout: Probes | None = None,
+    floor: checks.Number = 0.0, *, solver: str, chunk_size: int | None = None,
+) -> Lift:  # fmt: skip
+    """Lift without looking at the arguments; compiled in parts, so that one solve serves every f of the same shapes."""
     A, y, spread = _system(f, params, probes, tangent, chunk_size)
-    result = _solved(A, y, spread, params, ridge, floor, solver)
+    result = _solved(A, y, spread, params, jnp.asarray(ridge, A.dtype), jnp.asarray(floor, A.dtype), solver)
     if heldout is None:
         return result
     residual = _heldout_residual(f, params, heldout, tangent, result.direction)

@@ -5,7 +5,9 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -43,13 +45,7 @@ def pointwise_sensitivity(
     check_params(params)
     check_points(x)
     check_chunk_size(chunk_size)
-    # one reverse pass a probe, batched: far faster than one jacrev of the batched function
-    derivative = jax.grad if output_shape(f, params, x) == () else jax.jacrev
-
-    def one(point):
-        return derivative(f)(params, point)
-
-    return jax.vmap(one)(x) if chunk_size is None else jax.lax.map(one, x, batch_size=chunk_size)
+    return _pointwise(f, params, x, output_shape(f, params, x) == (), chunk_size)
 
 
 def sensitivity(f: Callable, params: PyTree, probes: Probes, *, chunk_size: int | None = None) -> PyTree:
@@ -78,12 +74,7 @@ def sensitivity(f: Callable, params: PyTree, probes: Probes, *, chunk_size: int 
     Reference: theory.md, Notation.
     """
     check_probes(probes)
-
-    def aggregate(leaf, values):
-        squares = (values**2).reshape(probes.w.shape[0], -1, leaf.size).sum(axis=1)  # sum over outputs
-        return jnp.sqrt(probes.w @ squares).reshape(leaf.shape)  # (N,) x (N, size) -> (size,)
-
-    return jax.tree.map(aggregate, params, pointwise_sensitivity(f, params, probes.x, chunk_size=chunk_size))
+    return _aggregated(params, pointwise_sensitivity(f, params, probes.x, chunk_size=chunk_size), probes.w)
 
 
 def jacobian(
@@ -112,5 +103,29 @@ def jacobian(
     Reference: theory.md, Notation.
     """
     columns = pointwise_sensitivity(f, params, x, chunk_size=chunk_size)
-    rows = x.shape[0] * math.prod(output_shape(f, params, x))
+    return _side_by_side(columns, x.shape[0] * math.prod(output_shape(f, params, x)))
+
+
+@eqx.filter_jit
+def _pointwise(f, params, x, scalar, chunk_size):
+    # one reverse pass a probe, batched: far faster than one jacrev of the batched function
+    derivative = jax.grad if scalar else jax.jacrev
+
+    def one(point):
+        return derivative(f)(params, point)
+
+    return jax.vmap(one)(x) if chunk_size is None else jax.lax.map(one, x, batch_size=chunk_size)
+
+
+@jax.jit
+def _aggregated(params, columns, w):
+    def aggregate(leaf, values):
+        squares = (values**2).reshape(w.shape[0], -1, leaf.size).sum(axis=1)  # sum over outputs
+        return jnp.sqrt(w @ squares).reshape(leaf.shape)  # (N,) x (N, size) -> (size,)
+
+    return jax.tree.map(aggregate, params, columns)
+
+
+@partial(jax.jit, static_argnums=1)
+def _side_by_side(columns, rows):
     return jnp.concatenate([leaf.reshape(rows, -1) for leaf in jax.tree.leaves(columns)], axis=1)

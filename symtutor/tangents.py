@@ -7,6 +7,7 @@ write one and lift it. The built ones are equal and hashable by value; the ancho
 import dataclasses
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
@@ -57,7 +58,7 @@ def orbit(
     """
     _check(f, params, x, group)
     check_generator(group, generator, x)
-    return _transform(f, params, x, group.subgroup(t, generator), group.subgroup(-t, generator), group.output)
+    return transform(f, params, x, group.subgroup(t, generator), group.subgroup(-t, generator), group.output)
 
 
 def equivariant_projection(
@@ -87,16 +88,7 @@ def equivariant_projection(
     """
     _check(f, params, x, group)
     check_haar(group)
-    elements = jnp.asarray(group.elements, dtype=x.dtype)
-    shape = jax.eval_shape(lambda p, points: jax.vmap(f, (None, 0))(p, points), params, x)
-    weights = jnp.asarray(group.weights, dtype=shape.dtype)
-
-    def add(total, element):
-        g, weight = element
-        return total + weight * _transform(f, params, x, g, g.T, group.output), None  # g^-1 = g^T
-
-    # one element at a time: the memory of one evaluation, whatever the number of elements
-    return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), (elements, weights))[0]
+    return _average(f, params, x, group)
 
 
 def equivariance_defect(f: Callable, params: PyTree, x: Float[Array, "N *input"], group: Group) -> Float[Array, "N *k"]:
@@ -143,13 +135,7 @@ class OrbitTangent:
         """Return ``eta(x)``, shape ``(N,)`` or ``(N, k)``."""
         _check(f, params, x, self.group)
         check_generator(self.group, self.generator, x)
-        xi = jnp.asarray(self.group.generators[self.generator], dtype=x.dtype)
-
-        def one(point):
-            value, slope = jax.jvp(lambda q: f(params, q), (point,), (-_apply(xi, point),))
-            return slope + _apply(xi, value) if self.group.output == "vector" else slope
-
-        return jax.vmap(one)(x)
+        return _along(f, params, x, self.group, self.generator)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -315,10 +301,36 @@ def _check(f: Callable, params: PyTree, x: Float[Array, "N *input"], group: Grou
     check_vector_output(group, output_shape(f, params, x))
 
 
+@eqx.filter_jit
+def _average(f, params, x, group):
+    elements = jnp.asarray(group.elements, dtype=x.dtype)
+    shape = jax.eval_shape(lambda p, points: jax.vmap(f, (None, 0))(p, points), params, x)
+    weights = jnp.asarray(group.weights, dtype=shape.dtype)
+
+    def add(total, element):
+        g, weight = element
+        return total + weight * transform(f, params, x, g, g.T, group.output), None  # g^-1 = g^T
+
+    # one element at a time: the memory of one evaluation, whatever the number of elements
+    return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), (elements, weights))[0]
+
+
+@eqx.filter_jit
+def _along(f, params, x, group, generator):
+    xi = jnp.asarray(group.generators[generator], dtype=x.dtype)
+
+    def one(point):
+        value, slope = jax.jvp(lambda q: f(params, q), (point,), (-_apply(xi, point),))
+        return slope + _apply(xi, value) if group.output == "vector" else slope
+
+    return jax.vmap(one)(x)
+
+
 def _apply(matrix: Float[Array, "d d"], value: Float[Array, "d *rest"]) -> Float[Array, "d *rest"]:
     return jnp.tensordot(matrix.astype(value.dtype), value, 1)  # (d, d) x (d, ...) -> (d, ...)
 
 
-def _transform(f, params, x, g, g_inverse, output):
+def transform(f, params, x, g, g_inverse, output):
+    """Return ``g.f`` at the points x, unchecked."""
     values = jax.vmap(lambda point: f(params, _apply(g_inverse, point)))(x)
     return jax.vmap(lambda value: _apply(g, value))(values) if output == "vector" else values
