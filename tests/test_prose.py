@@ -92,7 +92,7 @@ def unclaimed_number(page):
     for sentence in re.split(r"\n\s*\n|(?<=[.!?:])\s", prose(page, math=True) + "\n\n" + captions(page)):
         for match in NUMBER.finditer(sentence):
             kind, text = match.lastgroup, match[match.lastgroup]
-            meant = {"power": [10.0 ** float(text)], "percent": [float(text), float(text) / 100]}.get(kind, [float(text)])
+            meant = {"power": [float("1e" + text)], "percent": [float(text), float(text) / 100]}.get(kind, [float(text)])
             if "{cite" not in sentence and not any(abs(a - b) <= 1e-9 * abs(b) for a in literals for b in meant):
                 faults.append(f"{match[0]!r} is in no code cell: {' '.join(sentence.split())[:90]!r}")
     return faults
