@@ -199,7 +199,8 @@ def orbit_tangent(group: Group, generator: int = 0) -> OrbitTangent:
     check_group(group)
     if type(generator) is not int or not 0 <= generator < len(group.generators):
         raise ValueError(
-            f"generator is {generator!r}, but {group.name} has {len(group.generators)}; expected one of them, from 0."
+            f"generator is {generator!r}, but {group.name} has {len(group.generators)} generators; "
+            "expected one of them, from 0."
             + ("" if group.generators else " A finite group has a defect, but no orbit tangent.")
         )
     return OrbitTangent(group, generator)
