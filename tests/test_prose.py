@@ -398,7 +398,7 @@ def test_guards_pass_a_good_page():
         (incomplete_anatomy, "**running** about\n3 seconds", "soon", "how long reading and running take"),
         (incomplete_anatomy, "**Questions.**", "", "the opening box lacks '**Questions.**'"),
         (incomplete_anatomy, ":class: dropdown hint", ":class: hint", "no quiz with answers"),
-        (stub_passes_or_is_not_solved, "    ...", "    s, c = jnp.sin(t), jnp.cos(t)\n    return jnp.array([[c, -s], [s, c]])", "passes"),
+        (stub_passes_or_is_not_solved, "    ...", "    return st.so2().subgroup(t)", "passes"),
         (stub_passes_or_is_not_solved, "    ...", "    ...\n\nnothing", "does not get as far"),
     ],
 )
