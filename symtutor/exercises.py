@@ -47,7 +47,7 @@ class Exercise(NamedTuple):
             >>> import jax.numpy as jnp, symtutor as st
             >>> st.exercise("rotation").check(lambda t: jnp.eye(2))      # turns nothing
             Traceback (most recent call last):
-            symtutor.exercises.ExerciseError: rotation, property 3 of 4: not yet. Hint: the velocity of (1, 0) at t = 0 should be (0, 1).
+            symtutor.exercises.ExerciseError: rotation, property 3 of 4: not yet. Hint: at t = 0 (1, 0) has the velocity (0, 1).
         """
         if not callable(answer):
             raise ExerciseError(f"{self.name}: the answer is {type(answer).__name__}; expected a function. {self.task}")
@@ -351,7 +351,7 @@ EXERCISES = {
             (
                 (lambda answer: _close(answer(0.0), jnp.eye(2)), "turning by nothing should change nothing."),
                 (lambda answer: _close(answer(1.1).T @ answer(1.1), jnp.eye(2)), "lengths should stay what they are."),
-                (_begins_to_turn, "the velocity of (1, 0) at t = 0 should be (0, 1)."),
+                (_begins_to_turn, "at t = 0 (1, 0) has the velocity (0, 1)."),
                 (_turns, "turning by s and then by t should be turning by s + t."),
             ),
         ),

@@ -103,7 +103,7 @@ WRONG = [
     ("jacobian", lambda f, params, x: jacobian(f, params, x).T, "one row a point"),
     ("jacobian", lambda f, params, x: 2 * jacobian(f, params, x), "the rate at which f changes"),
     ("jacobian", lambda f, params, x: jacobian(f, [*params], x), "any pytree"),
-    ("rotation", lambda t: rotation(-t), "the velocity of"),
+    ("rotation", lambda t: rotation(-t), "the velocity (0, 1)"),
     ("rotation", lambda t: jnp.eye(2) + t * XI, "lengths"),
     ("rotation", lambda t: rotation(t + 1), "turning by nothing"),
     ("rotation", lambda t: rotation(t + t**3), "turning by s and then"),
