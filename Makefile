@@ -34,8 +34,8 @@ book: $(VENV)/.ready | .cache/tmp
 	$(BIN)/jupyter-book build book --all -W -n --keep-going
 
 # By file: a notebook's cells need each other, and so do tests that share one build.
-# Hundreds of small programs that run once: compiled with less optimisation, the tests take three quarters of the time.
-test: export XLA_FLAGS += --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true
+# Hundreds of small programs that run once: compiled with less optimisation, notebooks and tests take three quarters of the time.
+run test: export XLA_FLAGS += --xla_backend_optimization_level=1 --xla_llvm_disable_expensive_passes=true
 test: $(VENV)/.ready | .cache/tmp
 	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile
 
