@@ -19,7 +19,12 @@ def potential_of_the_hat(module, seed):
     return module.potential_row(module.hat.train(init_key, module.ham, module.SETTINGS["steps"], data).params["V"])
 
 
-PART_OF = {"mexican_hat": potential_of_the_hat}
+def before_the_repair(module, seed):
+    """Both networks as trained, and their averages; the repairs of one row take a minute."""
+    return module.before(seed, "quadrant unseen")[-1] | module.before(seed, "half unseen")[-1]
+
+
+PART_OF = {"mexican_hat": potential_of_the_hat, "repair": before_the_repair}
 
 
 def name_of(script):
