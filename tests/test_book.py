@@ -20,7 +20,7 @@ MOST_BYTES = 1_500_000  # a chapter with its pictures
 TOC = yaml.safe_load((ROOT / "book" / "_toc.yml").read_text())
 CHAPTERS = [entry["file"].removesuffix(".ipynb") for part in TOC["parts"] for entry in part["chapters"]]
 PAGES = [TOC["root"], *CHAPTERS]
-MADE_BY_SPHINX = {"genindex", "search", "py-modindex", "proof-index"}
+MADE_BY_SPHINX = {"genindex", "search", "py-modindex", "prf-prf", "proof-index"}
 
 
 def build(*options):
