@@ -154,6 +154,15 @@ def all_layers(params, xi):
     return c
 
 
+def velocity_of_a_velocity(velocity, theta, t, steps):
+    """Right for linear velocities only."""
+    h = t / steps
+    for _ in range(steps):
+        theta = theta + h * velocity(theta) + h**2 / 2 * velocity(velocity(theta))
+    return theta
+
+
+WRONG += [("flow", velocity_of_a_velocity, "slope in the middle")]
 WRONG += [("shares", all_equal_shares, "moves alone"), ("exact lift", all_layers, "changes W x + b")]
 
 
@@ -188,6 +197,10 @@ def test_every_property_fails_for_some_wrong_answer():
             st.exercise(name).check(answer)
         seen |= {(name, hint) for _, hint in EXERCISES[name].properties if str(caught.value).endswith(hint)}
     assert {(n, hint) for n, e in EXERCISES.items() for _, hint in e.properties} - seen == set()
+
+
+def test_small_gauge_motion_is_right():
+    st.exercise("gauge").check(lambda params: jax.tree.map(lambda leaf: 1e-6 * leaf, gauge(params)))
 
 
 def test_answer_that_is_no_function():
