@@ -7,7 +7,16 @@ into a parameter direction, `attribute` shares it out, and a flow follows it.
 import jax as _jax
 
 from symtutor import figures
-from symtutor.attribution import Attribution, attribute
+from symtutor.attribution import (
+    Attribution,
+    AttributionBand,
+    SubsetCurve,
+    attribute,
+    attribution_band,
+    greedy_scores,
+    restrict,
+    subset_check,
+)
 from symtutor.claims import ClaimError, claim
 from symtutor.exercises import Exercise, ExerciseError, exercise
 from symtutor.experiments import annulus, mexican_hat
@@ -48,6 +57,7 @@ def enable_x64() -> None:
 __all__ = [
     "AnchoredTangent",
     "Attribution",
+    "AttributionBand",
     "ClaimError",
     "Exercise",
     "ExerciseError",
@@ -59,12 +69,14 @@ __all__ = [
     "OrbitTangent",
     "Probes",
     "RidgePath",
+    "SubsetCurve",
     "SymmetrizingTangent",
     "Trajectory",
     "anchored_tangent",
     "annulus",
     "asrnn",
     "attribute",
+    "attribution_band",
     "choose_ridge",
     "claim",
     "cyclic",
@@ -78,6 +90,7 @@ __all__ = [
     "figures",
     "fixed_flow",
     "function_norm",
+    "greedy_scores",
     "hnn",
     "inner_product",
     "invariant_drift",
@@ -95,9 +108,11 @@ __all__ = [
     "probes_from_data",
     "reflection",
     "resolved_flow",
+    "restrict",
     "seed_table",
     "sensitivity",
     "shear",
     "so2",
+    "subset_check",
     "symmetrizing_tangent",
 ]

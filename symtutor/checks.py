@@ -7,6 +7,7 @@ Every message names the argument, what was seen and what was expected.
 import math
 from collections.abc import Callable
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -81,6 +82,13 @@ def output_shape(f: Callable, params: PyTree, x: Float[Array, "N *input"]) -> tu
     """Return the shape of ``f(params, one input)``, refusing an ``f`` that is no function of one input."""
     if not callable(f):
         raise TypeError(f"f is {type(f).__name__}; expected a function f(params, x) of one input, like net.apply.")
+    if not isinstance(f, eqx.Module):  # compiled for f itself, so f is a key; a module's arrays are traced instead
+        try:
+            hash(f)
+        except TypeError as error:
+            raise TypeError(
+                f"f is a {type(f).__name__}, which cannot be hashed; expected a function, a method or a frozen dataclass."
+            ) from error
     one = jax.ShapeDtypeStruct(x.shape[1:], x.dtype)
     try:
         out = jax.eval_shape(f, params, one)

@@ -1,6 +1,7 @@
 """Full-batch minimisation, shared by the experiments."""
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -19,11 +20,13 @@ class Fit(NamedTuple):
         params: parameters after training.
         initial: parameters before it.
         losses: loss before each step, shape ``(steps,)``.
+        checkpoints: parameters after the numbers of steps asked for, a pytree like params with a leading axis, or None.
     """
 
     params: PyTree
     initial: PyTree
     losses: Float[Array, " steps"]
+    checkpoints: PyTree = None
 
 
 def minimise(
@@ -33,6 +36,7 @@ def minimise(
     optimizer: optax.GradientTransformationExtraArgs,
     steps: int,
     progress: str | None = None,
+    checkpoints: Sequence[int] = (),
 ) -> Fit:
     """Take full-batch steps of an optax optimizer on ``loss(params, data)``.
 
@@ -43,12 +47,13 @@ def minimise(
         optimizer: of optax; one with a line search (L-BFGS) gets what it asks for.
         steps: number of steps.
         progress: a title under which to print the loss every tenth of the way, or None.
+        checkpoints: numbers of steps after which to keep the parameters, increasing, from 0 to steps.
 
     Returns:
-        Parameters after and before, and the losses.
+        Parameters after and before, the losses, and the checkpoints.
 
     Raises:
-        ValueError: if steps is not a positive whole number.
+        ValueError: if steps is not a positive whole number, or checkpoints do not increase from 0 to steps.
 
     Example:
         >>> import jax.numpy as jnp, optax
@@ -57,17 +62,29 @@ def minimise(
         [1.0, 1.0]
     """
     checks.check_count(steps, "steps")
+    checkpoints = list(checkpoints)
+    if any(type(i) is not int or not 0 <= i <= steps for i in checkpoints) or sorted(set(checkpoints)) != checkpoints:
+        raise ValueError(
+            f"checkpoints are {checkpoints}; expected whole numbers that increase, from 0 to steps = {steps}."
+        )
+    tenths = {steps * (i + 1) // 10 for i in range(10)} if progress else set()
+    stops = sorted((tenths | set(checkpoints) | {steps}) - {0})
+    # with many stops, parts of one length: each length is compiled anew
+    part = math.gcd(*stops) if checkpoints else 0
     state = initial, optax.with_extra_args_support(optimizer).init(initial)
-    parts = 10 if progress else 1
-    lengths = [steps * (i + 1) // parts - steps * i // parts for i in range(parts)]
-    losses, done = [], 0
-    for length in filter(None, lengths):
-        state, part = _steps(loss, optimizer, length, state, data)
-        losses.append(part)
-        done += length
-        if progress:
-            print(f"{progress}: step {done} of {steps}, loss {float(part[-1]):.3g}", flush=True)
-    return Fit(state[0], initial, jnp.concatenate(losses))
+    losses, kept, done = [], [initial] if 0 in checkpoints else [], 0
+    for stop in stops:
+        while done < stop:
+            length = part or stop - done
+            state, values = _steps(loss, optimizer, length, state, data)
+            losses.append(values)
+            done += length
+        if stop in checkpoints:
+            kept.append(state[0])
+        if stop in tenths:
+            print(f"{progress}: step {done} of {steps}, loss {float(losses[-1][-1]):.3g}", flush=True)
+    kept = jax.tree.map(lambda *leaves: jnp.stack(leaves), *kept) if kept else None
+    return Fit(state[0], initial, jnp.concatenate(losses), kept)
 
 
 @partial(jax.jit, static_argnums=(0, 1, 2))

@@ -197,6 +197,7 @@ def orbit_error(
     """
     _check_trajectory(traj, x)
     checks.check_generator(group, generator, x)
+    checks.check_vector_output(group, checks.output_shape(f, traj.at(0), x))
     turns, backs = _subgroup(group, generator, traj.ts), _subgroup(group, generator, -traj.ts)
     return _orbit_errors(f, traj, x, turns, backs, group.output, relative)
 
@@ -274,6 +275,10 @@ def _check(f, params, probes, tangent, ts, ridge, chunk_size):
     checks.check_chunk_size(chunk_size)
     checks.check_times(ts)
     dtype = jacobian_dtype(f, params, probes.x)
+    if (seen := jnp.result_type(*jax.tree.leaves(params))) != probes.x.dtype:
+        raise TypeError(
+            f"params are {seen} and probes.x is {probes.x.dtype}; expected one precision. Make both after st.enable_x64()."
+        )
     return jnp.asarray(ts, dtype), solvers.choose_solver("auto", ridge, dtype)
 
 
@@ -334,8 +339,11 @@ def _resolved(f, params, probes, tangent, ts, ridge, tolerance, steps, solver, c
 @eqx.filter_jit
 def _line(ts, params, direction, ok, clock):
     s = ts if clock == "linear" else -jnp.expm1(-ts)
-    points = jax.vmap(lambda by: jax.tree.map(lambda start, slope: start + by * slope, params, direction))(s)
-    return Trajectory(ts, points, jnp.asarray(1), ok)
+
+    def move(by):
+        return jax.tree.map(lambda start, slope: start + (by * slope).astype(start.dtype), params, direction)
+
+    return Trajectory(ts, jax.vmap(move)(s), jnp.asarray(1), ok)
 
 
 @eqx.filter_jit

@@ -181,6 +181,9 @@ def choose_ridge(
         TypeError: as `lift`.
         ValueError: as `lift`.
 
+    Warns:
+        UserWarning: as `lift`.
+
     Example:
         >>> import jax, symtutor as st
         >>> net = st.mlp((2, 8, 1))
@@ -210,7 +213,11 @@ def choose_ridge(
     else:
         least = 0.0
     factorise = solvers.eigh if least >= solvers.gram_limit(dtype) else solvers.svd
-    return _ridge_path(f, params, probes, tangent, heldout, ridges, factorise, chunk_size)
+    path = _ridge_path(f, params, probes, tangent, heldout, ridges, factorise, chunk_size)
+    if checks.is_concrete(path):
+        # the same words for the same faults: a tangent below the floor, probes that are not closed, values not finite
+        lift(f, params, probes, tangent, path.ridge, chunk_size=chunk_size)
+    return path
 
 
 def exact_lift(params: PyTree, group: Group, generator: int = 0) -> PyTree:
@@ -289,7 +296,7 @@ def _relative(part, whole):
     return jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1), 0)
 
 
-def _tangent_residual(f, params, probes, tangent, direction):
+def tangent_residual(f, params, probes, tangent, direction):
     """Return norm(J c - eta) / norm(eta) on any probes, by one forward pass, without the Jacobian."""
     eta = tangent(f, params, probes.x)
     moved = jax.vmap(lambda x: jax.jvp(lambda p: f(p, x), (params,), (direction,))[1])(probes.x)
@@ -312,8 +319,10 @@ def unchecked_lift(
 @eqx.filter_jit
 def _system(f, params, probes, tangent, chunk_size):
     values = jax.vmap(f, (None, 0))(params, probes.x)
+    largest = jnp.abs(values).max()
+    values = values / jnp.where(largest > 0, largest, 1)  # so that squares of large values do not overflow
     mean = jnp.tensordot(probes.w, values, 1)  # (N,) x (N, ...) -> (...)
-    spread = function_norm(values - jnp.broadcast_to(mean, values.shape), probes.w)
+    spread = largest * function_norm(values - jnp.broadcast_to(mean, values.shape), probes.w)
     return *linear_system(f, params, probes, tangent, chunk_size), spread
 
 
@@ -343,7 +352,7 @@ def _solved(A, y, spread, params, ridge, floor, solver):
 
 @eqx.filter_jit
 def _heldout_residual(f, params, heldout, tangent, direction):
-    return _tangent_residual(f, params, heldout, tangent, direction)
+    return tangent_residual(f, params, heldout, tangent, direction)
 
 
 @eqx.filter_jit
@@ -355,7 +364,7 @@ def _ridge_path(f, params, probes, tangent, heldout, ridges, factorise, chunk_si
     def one(ridge):
         c, _ = spectrum.solve(y, ridge)
         residual = _relative(jnp.linalg.norm(A @ c - y), jnp.linalg.norm(y))
-        return residual, _tangent_residual(f, params, heldout, tangent, unravel(c)), jnp.linalg.norm(c)
+        return residual, tangent_residual(f, params, heldout, tangent, unravel(c)), jnp.linalg.norm(c)
 
     residuals, heldout_residuals, norms = jax.lax.map(one, ridges)
     return RidgePath(ridges, residuals, heldout_residuals, norms, ridges[jnp.argmin(heldout_residuals)])

@@ -5,8 +5,11 @@ The tables lie in the package, so that a notebook finds them wherever it runs.
 
 import ast
 import hashlib
+import importlib
 import json
 import platform
+import re
+import sys
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
@@ -15,7 +18,7 @@ import numpy as np
 
 PACKAGE = Path(__file__).parent
 # what cannot change a measured number
-NOT_MEASURED = {"checks.py", "claims.py", "exercises.py", "figures.py", "tables.py", "__init__.py"}
+NOT_MEASURED = {"__init__", "checks", "claims", "exercises", "figures", "tables"}
 
 
 def seed_table(name: str) -> dict[str, np.ndarray]:
@@ -54,7 +57,9 @@ def table_path(name: str) -> Path:
 
 
 def source_hash(script: str | Path) -> str:
-    """Return a hash of the sweep's script and of the library code it may use, without comments and docstrings.
+    """Return a hash of the sweep's script and of the library modules behind it, without comments and docstrings.
+
+    Those are the modules of the names ``st.name`` that the script uses, and what they import, and so on.
 
     Args:
         script: path of the script that measures.
@@ -62,10 +67,12 @@ def source_hash(script: str | Path) -> str:
     Returns:
         Sixteen hexadecimal digits.
     """
-    modules = [path for path in sorted(PACKAGE.glob("*.py")) if path.name not in NOT_MEASURED]
-    # of the experiments, those that the script names
-    named = [path for path in sorted(PACKAGE.glob("experiments/*.py")) if f"st.{path.stem}" in Path(script).read_text()]
-    text = "\n".join(line for path in [Path(script), *modules, *named] for line in _code_lines(path))
+    wanted = {_module_of(name) for name in re.findall(r"\bst\.(\w+)", Path(script).read_text())}
+    modules = set()
+    while new := {path for path in wanted if path.stem not in NOT_MEASURED} - modules:
+        modules |= new
+        wanted = {path for module in new for path in _imported(module)}
+    text = "\n".join(line for path in [Path(script), *sorted(modules)] for line in _code_lines(path))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -93,6 +100,22 @@ def write_table(
         "rows": rows,
     }
     table_path(name).write_text(json.dumps(table, indent=1) + "\n")
+
+
+def _module_of(name: str) -> Path:
+    """Return the file in which a public name is defined; of an experiment or the figures, the file itself."""
+    thing = getattr(importlib.import_module("symtutor"), name)
+    return Path(sys.modules[getattr(thing, "__module__", thing.__name__)].__file__)
+
+
+def _imported(path: Path) -> set[Path]:
+    """Return the files of this package that a module imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "symtutor":
+            parent = PACKAGE.joinpath(*node.module.split(".")[1:])
+            found |= {parent.with_suffix(".py"), *(parent / f"{alias.name}.py" for alias in node.names)}
+    return {file for file in found if file.exists()}
 
 
 def _code_lines(path: Path) -> list[str]:

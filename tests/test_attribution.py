@@ -1,12 +1,17 @@
-"""Attribution: signed shares that add up, by layer, neuron and parameter."""
+"""Attribution: signed shares that add up, by layer, neuron and parameter; bands; rankings put to the test."""
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from examples import ETA, F, flat, jacobian, lifted, probes, tangent_values
+from examples import ETA, TO_E, F, flat, heldout, jacobian, lifted, probes, tangent_values, trained, values
 
 import symtutor as st
+
+
+def attribution(shares, explained):
+    return st.Attribution(shares, explained, jax.tree.map(jnp.abs, shares))
 
 
 @pytest.fixture(scope="module")
@@ -45,15 +50,15 @@ def test_top_sorts_by_absolute_share_and_keeps_the_sign(shares):
 
 
 def test_scalar_leaves_and_a_single_array_have_names():
-    shares = st.Attribution({"a": jnp.array(0.3), "b": jnp.array([0.1, -0.6])}, jnp.array(-0.2))
+    shares = attribution({"a": jnp.array(0.3), "b": jnp.array([0.1, -0.6])}, jnp.array(-0.2))
     assert shares.top(2) == [("b", (1,), -0.6), ("a", (), 0.3)]
     assert {k: float(v) for k, v in shares.by_layer().items()} == pytest.approx({"a": 0.3, "b": -0.5})
-    assert st.Attribution(jnp.array([1.0]), jnp.array(1.0)).top(1) == [("", (0,), 1.0)]
+    assert attribution(jnp.array([1.0]), jnp.array(1.0)).top(1) == [("", (0,), 1.0)]
 
 
 def test_neurons_of_weights_stored_in_out_are_counted_along_the_last_axis():
     W, b = jnp.array([[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]), jnp.array([10.0, 20.0, 30.0])
-    shares = st.Attribution({"dense": {"kernel": W, "bias": b}}, jnp.array(0.0))
+    shares = attribution({"dense": {"kernel": W, "bias": b}}, jnp.array(0.0))
     np.testing.assert_allclose(shares.by_neuron(axis=-1)["dense"], [15, 27, 39])
     with pytest.raises(ValueError, match="'dense' count 3 and 2 neurons along axis 0"):
         shares.by_neuron()
@@ -75,3 +80,186 @@ def test_attribution_can_be_jitted():
     params, c = lifted("trained", "eta", 1e-2)
     traced = jax.jit(lambda p, c: st.attribute(F, p, probes(), ETA, c))(params, c)
     np.testing.assert_allclose(traced.explained, c.explained, rtol=1e-10)
+
+
+def test_scaled_coefficients_are_what_a_parameter_does_alone(shares):
+    params, c = lifted("trained", "eta", 1e-2)
+    S = np.sqrt(np.asarray(probes().w) @ np.asarray(jacobian(F, params, probes().x)) ** 2)
+    expected = flat(c.direction) * S / float(c.tangent_norm)
+    np.testing.assert_allclose(flat(shares.scaled), expected, atol=1e-12)
+    # a share is that size times the cosine of S*_i and eta
+    assert (np.abs(flat(shares.shares)) <= np.abs(expected) + 1e-12).all()
+
+
+def test_positive_and_negative_shares_add_up(shares):
+    assert float(shares.negative) < -0.01
+    np.testing.assert_allclose(shares.positive + shares.negative, shares.explained, atol=1e-12)
+    np.testing.assert_allclose(shares.negative, flat(shares.shares)[flat(shares.shares) < 0].sum(), atol=1e-12)
+
+
+def test_printed_it_is_a_table_with_signs_and_totals(shares):
+    lines = str(shares).splitlines()
+    assert lines[0].startswith(f"explained {shares.explained:.4f} = positive")
+    for (path, index, share), line in zip(shares.top(10), lines[2:12], strict=True):
+        assert line.startswith(f"{path}[{', '.join(map(str, index))}]") and f"{share:+.4f}" in line
+    assert [line.split() for line in lines[13:]] == [[k, f"{v:+.4f}"] for k, v in shares.by_layer().items()]
+    assert len(shares.table(3).splitlines()) == len(lines) - 7
+    assert "params" in str(attribution(jnp.array(1.0), jnp.array(1.0)))  # a single number has no path
+
+
+def test_by_leaf_gives_arrays_under_readable_names(shares):
+    leaves = shares.by_leaf()
+    assert list(leaves) == ["0.W", "0.b", "1.W", "1.b", "2.W", "2.b"]
+    np.testing.assert_array_equal(leaves["1.W"], shares.shares[1]["W"])
+
+
+def test_names_of_an_equinox_network_are_those_of_its_attributes():
+    model = eqx.nn.MLP(2, "scalar", 6, 1, jax.nn.tanh, key=jax.random.key(0))
+    params, static = eqx.partition(model, eqx.is_inexact_array)
+
+    def f(params, x):
+        return eqx.combine(params, static)(x)
+
+    c = st.lift(f, params, probes(), ETA, ridge=1e-2)
+    shares = st.attribute(f, params, probes(), ETA, c)
+    assert set(shares.by_leaf()) == {f"layers.{i}.{name}" for i in (0, 1) for name in ("weight", "bias")}
+    assert "layers.0.weight[" in str(shares)
+    assert float(shares.explained) == pytest.approx(float(c.explained), abs=1e-11)
+
+
+# ---- bands
+
+
+RIDGES = (1e-1, 1e-2, 1e-4)
+
+
+@pytest.fixture(scope="module")
+def band():
+    turned = st.polar_probes(radii=10, angles=32, offset=0.4)
+    return st.attribution_band(F, trained().params, [probes(), turned], ETA, RIDGES)
+
+
+def at(band, i, j):
+    return jax.tree.map(lambda leaf: leaf[i, j], band.shares)
+
+
+def test_a_band_holds_the_attribution_of_each_lift(band):
+    for j, ridge in enumerate(RIDGES):
+        params, c = lifted("trained", "eta", ridge)
+        one = st.attribute(F, params, probes(), ETA, c)
+        np.testing.assert_allclose(flat(at(band, 0, j)), flat(one.shares), atol=1e-7)
+        assert float(band.explained[0, j]) == pytest.approx(float(one.explained), abs=1e-9)
+        assert float(band.residuals[0, j]) == pytest.approx(float(c.residual), rel=1e-5)
+        for layer, total in one.by_layer().items():
+            assert float(band.by_layer()[layer][0, j]) == pytest.approx(float(total), abs=1e-7)
+    assert not np.allclose(band.shares[0]["W"][0], band.shares[0]["W"][1], atol=1e-7)  # other probes, other shares
+
+
+def test_overlap_counts_what_two_rankings_share(band):
+    overlap = np.asarray(band.overlap(10))
+    assert overlap.shape == (2, 3, 2, 3)
+    np.testing.assert_allclose(overlap, overlap.transpose(2, 3, 0, 1))
+    np.testing.assert_allclose([overlap[i, j, i, j] for i in (0, 1) for j in range(3)], 1)
+    tops = [{entry[:2] for entry in attribution(at(band, 0, j), 0).top(10)} for j in (0, 2)]
+    assert overlap[0, 0, 0, 2] == pytest.approx(len(tops[0] & tops[1]) / 10)
+    np.testing.assert_allclose(band.overlap(10**6), 1)
+
+
+def test_a_band_below_what_a_gram_matrix_supports_is_solved_by_svd():
+    params, c = lifted("trained", "eta", 1e-4)
+    band = st.attribution_band(F, params, [probes()], ETA, [1e-9, 1e-4])
+    assert float(band.residuals[0, 1]) == pytest.approx(float(c.residual), rel=1e-4)
+    assert float(band.residuals[0, 0]) < float(band.residuals[0, 1])
+
+
+# ---- rankings put to the test
+
+
+def scores_of(values):
+    return jax.tree.unflatten(
+        jax.tree.structure(trained().params),
+        [
+            jnp.asarray(part).reshape(leaf.shape)
+            for part, leaf in zip(
+                np.split(values, np.cumsum([leaf.size for leaf in jax.tree.leaves(trained().params)])[:-1]),
+                jax.tree.leaves(trained().params),
+                strict=True,
+            )
+        ],
+    )
+
+
+RANDOM = np.random.default_rng(0).permutation(205).astype(float)
+
+
+def test_restricted_to_all_parameters_it_is_the_same_function():
+    params, x = trained().params, heldout().x
+    for k in (1, 7, 205):
+        f_k, q = st.restrict(F, params, scores_of(RANDOM), k)
+        assert q.shape == (k,)
+        np.testing.assert_allclose(values(f_k, q, x), values(F, params, x), rtol=1e-12)
+    # the free ones are those of largest score, in that order
+    np.testing.assert_array_equal(
+        st.restrict(F, params, scores_of(RANDOM), 3)[1], flat(params)[np.argsort(-RANDOM)[:3]]
+    )
+
+
+@pytest.mark.parametrize("tangent", [ETA, TO_E])
+def test_a_subset_curve_is_the_lift_with_the_others_frozen(tangent):
+    params = trained().params
+    curve = st.subset_check(F, params, probes(), tangent, scores_of(RANDOM), heldout(), sizes=[8, 60, 205], ridge=1e-4)
+    for i in (0, 1):
+        f_k, q = st.restrict(F, params, scores_of(RANDOM), int(curve.sizes[i]))
+        c = st.lift(f_k, q, probes(), tangent, ridge=1e-4, heldout=heldout())
+        assert float(curve.residuals[i]) == pytest.approx(float(c.residual), rel=1e-6)
+        assert float(curve.heldout_residuals[i]) == pytest.approx(float(c.heldout_residual), rel=1e-6)
+        assert float(curve.norms[i]) == pytest.approx(float(c.norm), rel=1e-6)
+    _, c = lifted("trained", "eta" if tangent is ETA else "to_e", 1e-4)
+    assert float(curve.residuals[2]) == pytest.approx(float(c.residual), rel=1e-5)  # all free: the whole lift
+
+
+def test_the_area_of_a_curve_is_its_mean_over_the_logarithm():
+    ones = jnp.ones(3)
+    assert float(st.SubsetCurve(np.array([1, 10, 100]), ones, 2 * ones, ones).area()) == pytest.approx(2)
+    steps = jnp.array([1.0, 0.5, 0.0])  # falls by a half a decade
+    assert float(st.SubsetCurve(np.array([1, 10, 100]), steps, ones, ones).area(heldout=False)) == pytest.approx(0.5)
+
+
+def test_default_sizes_reach_from_5_to_400_or_to_all():
+    curve = st.subset_check(F, trained().params, probes(), ETA, scores_of(RANDOM), heldout())
+    assert curve.sizes[0] == 5 and curve.sizes[-1] == 205 and len(curve.sizes) == 12
+    f = lambda w, x: jnp.dot(w, x)  # noqa: E731
+    small = st.subset_check(f, jnp.array([1.0, 0.0]), probes(), ETA, jnp.array([0.0, 1.0]), heldout(), ridge=1e-3)
+    assert small.sizes.tolist() == [2]
+
+
+def test_greedy_selection_of_orthogonal_columns_takes_the_largest_shares_in_order():
+    # columns r cos m phi, r sin m phi are orthogonal on the grid, so the gains are the shares
+    def f(w, x):
+        return jnp.dot(w, jnp.array([x[0], x[1], x[0] * x[1], x[0] ** 2 - x[1] ** 2]))
+
+    w = jnp.array([0.5, 2.0, 0.1, 1.0])
+    greedy = st.greedy_scores(f, w, probes(), ETA, 4, ridge=1e-6)
+    c = st.lift(f, w, probes(), ETA, ridge=1e-6)
+    order = np.argsort(-np.abs(np.asarray(st.attribute(f, w, probes(), ETA, c).shares)))
+    np.testing.assert_array_equal(np.argsort(-np.asarray(greedy)), order)
+    np.testing.assert_array_equal(sorted(greedy), [1, 2, 3, 4])
+
+
+def test_greedy_selection_bounds_a_random_one_and_repeats_no_column():
+    params = trained().params
+    greedy = st.greedy_scores(F, params, probes(), TO_E, 30)
+    assert sorted(flat(greedy))[-30:] == list(range(1, 31)) and (flat(greedy) > 0).sum() == 30
+    sizes = [5, 10, 20, 30]
+    best, random = (
+        st.subset_check(F, params, probes(), TO_E, scores, heldout(), sizes=sizes)
+        for scores in (greedy, scores_of(RANDOM))
+    )
+    assert (best.residuals < random.residuals).all()
+
+
+def test_greedy_selection_passes_over_copies():
+    f = lambda w, x: jnp.dot(w, jnp.array([x[0], x[0], x[1]]))  # noqa: E731  # the first two columns are one
+    w = jnp.array([1.0, 1.0, 0.5])
+    chosen = st.greedy_scores(f, w, probes(), ETA, 2)
+    assert float(chosen[2]) == 2 and sorted(chosen[:2].tolist()) == [0, 1]

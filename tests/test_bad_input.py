@@ -2,6 +2,7 @@
 
 # ruff: noqa: E501  (a case a line reads better than one a paragraph)
 
+import dataclasses
 import re
 
 import jax
@@ -53,6 +54,23 @@ def reweighted(w, x=X.x):
     return st.Probes(x, w)
 
 
+@dataclasses.dataclass
+class Unhashable:
+    scale: float
+
+    def __call__(self, params, x):
+        return self.scale * f(params, x)
+
+
+def subset(scores=W, sizes=(1, 2), probes=X, heldout=OTHERS, **more):
+    return st.subset_check(f, W, probes, ETA, scores, heldout, sizes, **{"ridge": 1e-3} | more)
+
+
+def descend(checkpoints):
+    return minimise(f, W, X.x[0], optax.sgd(0.1), 3, checkpoints=checkpoints)
+
+
+NARROW = {"w": jnp.array([1.0, 2.0], jnp.float32)}
 N = X.x.shape[0]
 EVEN = X.w
 
@@ -72,6 +90,7 @@ CASES = {
     "f and params swapped": (lambda: st.lift(W, f, X, ETA), TypeError, "params is function; expected a float array"),
     "f batched": (lambda: lift(f=lambda p, x: jnp.zeros((N, 1)) + p["w"].sum()), ValueError, "f(params, x) returns shape (24, 1) for one input of shape (2,); expected () or (k,)"),
     "f batched that fails on one input": (lambda: lift(f=lambda p, x: x[:, 0] * p["w"][0]), ValueError, "f(params, x) fails on one input of shape (2,)"),
+    "f unhashable": (lambda: lift(f=Unhashable(2.0)), TypeError, "f is a Unhashable, which cannot be hashed; expected a function, a method or a frozen dataclass"),
     "f of a tuple": (lambda: lift(f=lambda p, x: (f(p, x), x)), TypeError, "f(params, x) returns tuple; expected one float array"),
     "f of integers": (lambda: lift(f=lambda p, x: jnp.array(1)), TypeError, "f(params, x) returns int64; expected one float array"),
     "f of None": (lambda: lift(f=lambda p, x: None), TypeError, "f(params, x) returns NoneType; expected one float array"),
@@ -165,6 +184,8 @@ CASES = {
     "probes for x": (lambda: st.defect_left(f, trajectory(), X, SO2), TypeError, "x is Probes; expected a float array of shape (N, ...)"),
     "drift of a non-compact group": (lambda: st.invariant_drift(f, trajectory(), X.x, st.shear()), ValueError, "group shear is not compact"),
     "orbit error of a finite group": (lambda: st.orbit_error(f, trajectory(), X.x, st.cyclic(4)), ValueError, "generator is 0, but cyclic(4) has 0 generators"),
+    "orbit error of a scalar turned": (lambda: st.orbit_error(f, trajectory(), X.x, st.so2(output="vector")), ValueError, "group so2 has output='vector', but f's output has shape (); expected (2,)"),
+    "flow of two precisions": (lambda: flow(params=NARROW), TypeError, "params are float32 and probes.x is float64; expected one precision. Make both after st.enable_x64()"),
     # exact lifts and attribution
     "exact lift of other params": (lambda: st.exact_lift(W, SO2), TypeError, "params is not that of a network of st.mlp; expected a list of {'W': (out, in), 'b': (out,)}"),
     "exact lift of another size": (lambda: st.exact_lift(st.mlp((3, 1)).init(jax.random.key(0)), SO2), ValueError, "group so2 acts on inputs whose first axis has length 2, but one input has shape (3,)"),
@@ -172,6 +193,24 @@ CASES = {
     "attribution of a direction": (lambda: st.attribute(f, W, X, ETA, W), TypeError, "c is dict; expected the Lift that st.lift returned"),
     "attribution at other params": (lambda: st.attribute(f, {"w": jnp.ones(2), "v": jnp.ones(2)}, X, ETA, lift()), ValueError, "c.direction has"),
     "top 0": (lambda: st.attribute(f, W, X, ETA, lift()).top(0), ValueError, "k is 0; expected a positive whole number"),
+    "band of no probes": (lambda: st.attribution_band(f, W, [], ETA, [1e-3]), ValueError, "probe_sets is empty; expected at least one Probes"),
+    "band of bare points": (lambda: st.attribution_band(f, W, [X, X.x], ETA, [1e-3]), TypeError, "probe_sets[1] is ArrayImpl; expected Probes(x, w)"),
+    "band of no ridges": (lambda: st.attribution_band(f, W, [X], ETA, []), ValueError, "ridges has shape (0,); expected (ridges,), at least one"),
+    "band of a negative ridge": (lambda: st.attribution_band(f, W, [X], ETA, [-1.0]), ValueError, "an entry of ridges is -1.0; expected a finite number of at least 0"),
+    "overlap 0": (lambda: st.attribution_band(f, W, [X], ETA, [1e-3]).overlap(0), ValueError, "k is 0; expected a positive whole number"),
+    "restrict to 0": (lambda: st.restrict(f, W, W, 0), ValueError, "k is 0; expected a whole number from 1 to 2, the number of parameters"),
+    "restrict to more": (lambda: st.restrict(f, W, W, 3), ValueError, "k is 3; expected a whole number from 1 to 2, the number of parameters"),
+    "scores of integers": (lambda: st.restrict(f, W, {"w": jnp.array([1, 2])}, 1), TypeError, "scores['w'] is int64; expected a float array"),
+    "scores of another shape": (lambda: subset(scores={"w": jnp.ones(3)}), ValueError, "scores has a leaf of shape (3,) at ['w']; expected (2,) at ['w'], as in params"),
+    "scores of more leaves": (lambda: subset(scores=W | {"z": jnp.ones(1)}), ValueError, "scores has another tree structure than params; expected one number a parameter"),
+    "scores not finite": (lambda: subset(scores={"w": jnp.array([1.0, jnp.nan])}), ValueError, "scores['w'] holds nan at index (1,); expected finite values"),
+    "sizes falling": (lambda: subset(sizes=[2, 1]), ValueError, "sizes are [2, 1]; expected whole numbers that increase from at least 1"),
+    "sizes of floats": (lambda: subset(sizes=[1.0, 2.0]), ValueError, "sizes are [1.0, 2.0]; expected whole numbers that increase from at least 1"),
+    "sizes too large": (lambda: subset(sizes=[1, 5]), ValueError, "sizes go up to 5; expected at most 2, the number of parameters"),
+    "subset on its own held-out": (lambda: subset(heldout=X), ValueError, "heldout shares 24 of its 24 points with probes"),
+    "subset ridge negative": (lambda: subset(ridge=-1.0), ValueError, "ridge is -1.0; expected a finite number of at least 0"),
+    "area of one size": (lambda: subset(sizes=[2]).area(), ValueError, "sizes are [2]; expected at least two for an area"),
+    "greedy of 0": (lambda: st.greedy_scores(f, W, X, ETA, 0), ValueError, "k is 0; expected a positive whole number"),
     # networks and data
     "sizes of one": (lambda: st.mlp((2,)), ValueError, "sizes is (2,); expected at least two positive whole numbers"),
     "sizes a number": (lambda: st.mlp(2), TypeError, "sizes is 2; expected at least two positive whole numbers"),
@@ -203,6 +242,9 @@ CASES = {
     ),
     "no training of a Hamiltonian": (lambda: hat.train(jax.random.key(0), st.asrnn(width=2), steps=0), ValueError, "steps is 0; expected a positive whole number"),
     "minimise for a float": (lambda: minimise(f, W, X.x, optax.sgd(0.1), 3.0), ValueError, "steps is 3.0; expected a positive whole number"),
+    "checkpoints falling": (lambda: descend([2, 1]), ValueError, "checkpoints are [2, 1]; expected whole numbers that increase, from 0 to steps = 3"),
+    "checkpoints too late": (lambda: descend([4]), ValueError, "checkpoints are [4]; expected whole numbers that increase, from 0 to steps = 3"),
+    "checkpoints of floats": (lambda: descend([1.0]), ValueError, "checkpoints are [1.0]; expected whole numbers that increase, from 0 to steps = 3"),
     # orbits of probes
     "orbit of a list": (lambda: st.orbit_probes([[1.0, 0.0]], SO2), TypeError, "x is list; expected a float array of shape (N, ...)"),
     "orbit of integers": (lambda: st.orbit_probes(jnp.ones((3, 2), int), SO2), TypeError, "x has dtype int64; expected floats"),
@@ -233,6 +275,38 @@ def test_probes_that_are_not_closed_warn_with_the_measured_cosine():
     cosine = abs(float(st.orthogonality(f, W, probes, SO2)))
     with pytest.warns(UserWarning, match=f"eta and delta of so2 have cosine {cosine:.2g} on these probes, where 0 was"):
         lift(probes=probes)
+
+
+def test_choosing_a_ridge_warns_as_a_lift_does():
+    with pytest.warns(UserWarning, match="the tangent has norm 0, below the floor"):
+        st.choose_ridge(f, {"w": jnp.zeros(2)}, X, ETA, OTHERS, ridges=[1e-3])
+    with pytest.warns(UserWarning, match="eta and delta of so2 have cosine"):
+        st.choose_ridge(f, W, st.probes_from_data(X.x[:9] + 0.5), ETA, OTHERS, ridges=[1e-3])
+
+
+@pytest.mark.filterwarnings("error")
+def test_functions_of_large_values_are_lifted():
+    steep = lift(f=lambda p, x: f(p, x) + jnp.where(x[0] > 0, 1e200, -1e200), floor=0.0)
+    np.testing.assert_allclose(steep.direction["w"], lift().direction["w"], rtol=1e-12)
+
+
+def test_a_fixed_flow_keeps_the_precision_of_each_leaf():
+    mixed = {"a": jnp.ones(2, jnp.float32), "b": jnp.ones(())}
+    flow = st.fixed_flow(lambda p, x: jnp.dot(p["a"].astype(x.dtype), x) + p["b"] * x[0], mixed, X, ETA, TS, ridge=1e-3)
+    assert {k: v.dtype.name for k, v in flow.params.items()} == {"a": "float32", "b": "float64"}
+
+
+def test_what_f_closes_over_is_read_when_it_is_compiled_as_by_jax_jit():
+    scale = [2.0]
+
+    def scaled(params, x):
+        return scale[0] * f(params, x)
+
+    before = st.sensitivity(scaled, W, X)["w"]
+    scale[0] = 3.0
+    np.testing.assert_array_equal(st.sensitivity(scaled, W, X)["w"], before)  # the API page says so
+    again = st.sensitivity(lambda params, x: scaled(params, x), W, X)["w"]  # defined anew, read anew
+    np.testing.assert_allclose(again, 1.5 * before)
 
 
 @pytest.mark.filterwarnings("error")

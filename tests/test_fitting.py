@@ -45,3 +45,16 @@ def test_progress_prints_each_tenth_and_changes_nothing(capsys, steps, lines):
     assert capsys.readouterr().out.splitlines() == [
         f"descent: step {i} of {steps}, loss {float(told.losses[i - 1]):.3g}" for i in lines
     ]
+
+
+def test_checkpoints_are_the_parameters_on_the_way_and_change_nothing():
+    plain = minimise(quadratic, START, TARGET, optax.adam(0.1), 12)
+    assert plain.checkpoints is None
+    fit = minimise(quadratic, START, TARGET, optax.adam(0.1), 12, checkpoints=(0, 4, 8, 12))
+    np.testing.assert_allclose(fit.losses, plain.losses, rtol=1e-13)
+    path = np.asarray(fit.checkpoints["x"])
+    np.testing.assert_array_equal(path[[0, -1]], [START["x"], fit.params["x"]])
+    for i, steps in ((1, 4), (2, 8)):
+        np.testing.assert_allclose(
+            path[i], minimise(quadratic, START, TARGET, optax.adam(0.1), steps).params["x"], rtol=1e-13
+        )

@@ -65,3 +65,12 @@ def test_hash_sees_code_and_not_prose(tmp_path):
 def test_unknown_table_is_named():
     with pytest.raises(ValueError, match="name is 'annulos'; expected one of .*annulus"):
         tables.seed_table("annulos")
+
+
+def test_hash_sees_the_modules_behind_the_names_and_no_others(tmp_path, monkeypatch):
+    script = tmp_path / "sweep.py"
+    script.write_text("st.lift(f, params, st.polar_probes(), tangent)\n")
+    seen = []
+    monkeypatch.setattr(tables, "_code_lines", lambda path: seen.append(path.stem) or [])
+    tables.source_hash(script)
+    assert {"lifting", "solvers", "sensitivity", "tangents", "groups", "probes"} == set(seen) - {"sweep"}

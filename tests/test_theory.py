@@ -439,6 +439,36 @@ def test_p12_shares_of_a_vector_output_are_complete(solver, make):
     check_shares(net.apply, params, tilted, tangent, c)
 
 
+SCALARS = {
+    "tanh": st.mlp((2, 6, 5, 1)).apply,
+    "relu": st.mlp((2, 6, 5, 1), activation=jax.nn.relu).apply,
+    "potential": lambda params, q: st.asrnn(width=6).potential(params, q, 1.0),
+    "single array": lambda w, x: jnp.dot(w, jnp.array([x[0], x[1], x[0] * x[1], x[0] ** 3])),
+}
+TANGENTS = {
+    "rotation": st.orbit_tangent(st.so2()),
+    "shear": st.orbit_tangent(st.shear()),
+    "dilation": st.orbit_tangent(st.dilation()),
+    "average over turns": st.symmetrizing_tangent(st.so2(nodes=16)),
+    "average over quarter turns": st.symmetrizing_tangent(st.cyclic(4)),
+    "average over a flip": st.symmetrizing_tangent(st.reflection()),
+}
+
+
+@pytest.mark.parametrize("network", SCALARS)
+def test_p12_shares_are_complete_for_every_network_and_group(network):
+    params = {
+        "tanh": lambda: random_params(st.mlp((2, 6, 5, 1))),
+        "relu": lambda: random_params(st.mlp((2, 6, 5, 1))),
+        "potential": lambda: random_params(st.asrnn(width=6)),
+        "single array": lambda: jnp.array([1.0, 0.5, -0.3, 0.2]),
+    }[network]()
+    for tangent in TANGENTS.values():
+        for ridge in (1e-2, 1e-5):
+            c = st.lift(SCALARS[network], params, GRID, tangent, ridge=ridge)
+            check_shares(SCALARS[network], params, GRID, tangent, c)
+
+
 def test_p12_the_ridge_term_is_what_plain_least_squares_lacks():
     # 1 - r^2 alone misses by damping norm(c)^2 / norm(eta)^2, which falls with the ridge
     gaps = []

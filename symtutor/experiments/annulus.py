@@ -1,6 +1,6 @@
 """The annulus: tell a ring from the disc inside it. The truth is invariant under rotations; a network need not be."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import jax
 import jax.numpy as jnp
@@ -62,6 +62,7 @@ def train(
     y: Int[Array, " n"],
     steps: int = 2000,
     learning_rate: float = 3e-3,
+    checkpoints: Sequence[int] = (),
 ) -> Fit:
     """Train a classifier of one logit by full-batch Adam on the binary cross-entropy.
 
@@ -72,9 +73,10 @@ def train(
         y: labels 0 or 1, shape ``(n,)``.
         steps: number of steps.
         learning_rate: of Adam.
+        checkpoints: numbers of steps after which to keep the parameters, increasing, from 0 to steps.
 
     Returns:
-        Parameters after and before training, and the losses.
+        Parameters after and before training, the losses, and the checkpoints.
 
     Raises:
         TypeError: if net is no network, or x is no float array.
@@ -107,7 +109,7 @@ def train(
         logits = jax.vmap(net.apply, (None, 0))(params, data[0])
         return optax.sigmoid_binary_cross_entropy(logits, data[1].astype(logits.dtype)).mean()
 
-    return minimise(loss, initial, (x, y), optax.adam(learning_rate), steps)
+    return minimise(loss, initial, (x, y), optax.adam(learning_rate), steps, None, checkpoints)
 
 
 def accuracy(f: Callable, params: PyTree, x: Float[Array, "n 2"], y: Int[Array, " n"]) -> Float[Array, ""]:

@@ -3,6 +3,7 @@
 The truth is invariant under rotations, so angular momentum is conserved. A learned Hamiltonian need not be.
 """
 
+from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -172,6 +173,7 @@ def train(
     data: Trajectories | None = None,
     optimizer: optax.GradientTransformation | None = None,
     progress: bool = False,
+    checkpoints: Sequence[int] = (),
 ) -> Fit:
     """Train a Hamiltonian on full batches.
 
@@ -185,9 +187,10 @@ def train(
         data: trajectories to learn from; drawn from key if None.
         optimizer: of optax, such as ``optax.lbfgs()``. Adam, with a learning rate that decays from 1e-2 as a cosine, if None.
         progress: whether to print the loss on the way.
+        checkpoints: numbers of steps after which to keep the parameters, increasing, from 0 to steps.
 
     Returns:
-        Parameters after and before training, and the losses.
+        Parameters after and before training, the losses, and the checkpoints.
 
     Raises:
         TypeError: if ham is no Hamiltonian.
@@ -211,7 +214,7 @@ def train(
         raise TypeError(f"ham is {type(ham).__name__}; expected a Hamiltonian, as from st.asrnn or st.hnn.")
     optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps)) if optimizer is None else optimizer
     loss = _vector_field_loss(ham) if ham.kinetic is None else _rollout_loss(ham)
-    return minimise(loss, ham.init(init_key), data, optimizer, steps, "mexican hat" if progress else None)
+    return minimise(loss, ham.init(init_key), data, optimizer, steps, "mexican hat" if progress else None, checkpoints)
 
 
 @partial(jax.jit, static_argnums=(4, 5))
