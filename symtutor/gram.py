@@ -19,6 +19,8 @@ import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
 from jaxtyping import Array, Float, PyTree
 
+DENSE_BYTES = 2**30
+"""Rows that are not factored are held at once up to this size."""
 CALLS = ("jit", "pjit", "remat2", "checkpoint", "closed_call")
 """Operations that run a program of their own, which is entered."""
 
@@ -101,8 +103,8 @@ def gram(
         f: function ``f(params, x)`` of one input, with an output of shape ``()`` or ``(k,)``.
         params: pytree of float arrays.
         x: inputs, shape ``(N, ...)``.
-        chunk_size: how many inputs at a time where gradients are not factored: bounds the memory at
-            ``chunk_size k n`` numbers, for twice the gradients.
+        chunk_size: how many inputs at a time where gradients are not factored. If None, all at once up to `DENSE_BYTES`,
+            then as many as that allows.
 
     Returns:
         The matrix, shape ``(P, P)``; rows run over inputs, then outputs.
@@ -120,7 +122,10 @@ def gram(
     dense = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves if not isinstance(leaf, Outer)]
     if not dense:
         return K
-    if chunk_size is None or chunk_size >= x.shape[0]:
+    if chunk_size is None:
+        size = sum(leaf.size * leaf.dtype.itemsize for leaf in dense)
+        chunk_size = x.shape[0] if size <= DENSE_BYTES else max(1, x.shape[0] * DENSE_BYTES // size)
+    if chunk_size >= x.shape[0]:
         G = jnp.concatenate(dense, axis=1)
         return K + G @ G.T  # (P, m) x (m, P) -> (P, P)
     return K + _dense_gram(f, params, x, chunk_size)
@@ -147,7 +152,9 @@ def plan(f: Callable, params: PyTree, x: Float[Array, "N *input"]) -> dict[str, 
         1.W LeafPlan(factored=False, rank=0, size=8, stored=8)
         1.b LeafPlan(factored=False, rank=0, size=1, stored=1)
     """
-    leaves = jax.eval_shape(lambda p, points: rows(f, p, points), params, jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype))
+    leaves = jax.eval_shape(
+        lambda p, points: rows(f, p, points), params, jax.ShapeDtypeStruct((1, *x.shape[1:]), x.dtype)
+    )
     plans = {}
     for (path, leaf), row in zip(jax.tree_util.tree_leaves_with_path(params), leaves, strict=True):
         name = ".".join(str(getattr(p, "key", getattr(p, "idx", getattr(p, "name", p)))) for p in path)
@@ -331,7 +338,6 @@ def _reshaped(outer, shape):
         return None
     for split in range(len(shape) + 1):
         if math.prod(shape[:split]) == size:
-            return outer.map(
-                lambda a: a.reshape(outer.rank, *shape[:split]), lambda b: b.reshape(outer.rank, *shape[split:])
-            )
+            left, right = (outer.rank, *shape[:split]), (outer.rank, *shape[split:])
+            return Outer(outer.left.reshape(left), outer.right.reshape(right))
     return None
