@@ -22,6 +22,7 @@ from symtutor.exercises import Exercise, ExerciseError, exercise
 from symtutor.experiments import annulus, mexican_hat
 from symtutor.fitting import Fit
 from symtutor.flows import Trajectory, defect_left, fixed_flow, invariant_drift, orbit_error, resolved_flow
+from symtutor.gram import LeafPlan, plan
 from symtutor.groups import Group, cyclic, dilation, reflection, shear, so2
 from symtutor.lifting import Lift, RidgePath, choose_ridge, exact_lift, lift
 from symtutor.networks import Hamiltonian, Network, asrnn, hnn, mlp
@@ -64,6 +65,7 @@ __all__ = [
     "Fit",
     "Group",
     "Hamiltonian",
+    "LeafPlan",
     "Lift",
     "Network",
     "OrbitTangent",
@@ -103,6 +105,7 @@ __all__ = [
     "orbit_probes",
     "orbit_tangent",
     "orthogonality",
+    "plan",
     "pointwise_sensitivity",
     "polar_probes",
     "probes_from_data",

@@ -15,7 +15,7 @@ from jaxtyping import Array, Float, Int, PyTree
 
 from symtutor import checks, solvers
 from symtutor.lifting import Lift, jacobian_dtype, linear_system, solve, tangent_residual
-from symtutor.probes import Probes, inner_product
+from symtutor.probes import Probes, auto_sharded, inner_product
 from symtutor.sensitivity import sensitivity
 
 
@@ -244,6 +244,7 @@ def attribute(
         raise TypeError(f"c is {type(c).__name__}; expected the Lift that st.lift returned.")
     checks.check_params(params)
     checks.check_probes(probes)
+    probes = auto_sharded(probes)
     checks.check_tangent(tangent, f, params, probes.x)
     _check_like(c.direction, params, "c.direction")
     S = sensitivity(f, params, probes, chunk_size=chunk_size)
@@ -291,15 +292,16 @@ def attribution_band(
     probe_sets = list(probe_sets)
     if not probe_sets:
         raise ValueError("probe_sets is empty; expected at least one Probes.")
-    for i, probes in enumerate(probe_sets):
-        _check(f, params, probes, tangent, chunk_size, f"probe_sets[{i}]")
+    probe_sets = [
+        _check(f, params, probes, tangent, chunk_size, f"probe_sets[{i}]") for i, probes in enumerate(probe_sets)
+    ]
     dtype = jacobian_dtype(f, params, probe_sets[0].x)
     ridges = jnp.asarray(ridges, dtype)
     if ridges.ndim != 1 or ridges.size == 0:
         raise ValueError(f"ridges has shape {ridges.shape}; expected (ridges,), at least one.")
     for ridge in ridges if checks.is_concrete(ridges) else ():
         checks.check_ridge(ridge, "an entry of ridges")
-        solvers.choose_solver("svd", ridge, dtype)
+        solvers.choose_solver("svd", ridge, dtype, 1, 1)
     sound = checks.is_concrete(ridges) and min(ridges) >= solvers.gram_limit(dtype)
     factorise = solvers.eigh if sound else solvers.svd
     rows = [_shares_over_ridges(f, params, probes, tangent, ridges, factorise, chunk_size) for probes in probe_sets]
@@ -395,7 +397,7 @@ def subset_check(
 
     Reference: experiments.md, 6.
     """
-    _check(f, params, probes, tangent, chunk_size)
+    probes = _check(f, params, probes, tangent, chunk_size)
     checks.check_heldout(probes, heldout)
     checks.check_ridge(ridge)
     order = _ranking(scores, params)
@@ -408,7 +410,8 @@ def subset_check(
     if sizes[-1] > n:
         raise ValueError(f"sizes go up to {sizes[-1]}; expected at most {n}, the number of parameters.")
     dtype = jacobian_dtype(f, params, probes.x)
-    solver = solvers.choose_solver("auto", ridge, dtype)
+    # with more rows than columns as "auto" sees them, it never builds a Gram matrix without J, which is needed here
+    solver = solvers.choose_solver("auto", ridge, dtype, 2, 1)[0]
     places = np.empty(n, int)
     places[order] = np.arange(n)
     residuals, heldout_residuals, norms = _subset_curve(
@@ -452,7 +455,7 @@ def greedy_scores(
 
     Reference: experiments.md, 6.
     """
-    _check(f, params, probes, tangent, chunk_size)
+    probes = _check(f, params, probes, tangent, chunk_size)
     checks.check_ridge(ridge)
     checks.check_count(k, "k")
     return _greedy(f, params, probes, tangent, k, ridge, chunk_size)
@@ -523,6 +526,7 @@ def _check(f, params, probes, tangent, chunk_size, argument="probes"):
     checks.check_probes(probes, argument)
     checks.check_tangent(tangent, f, params, probes.x)
     checks.check_chunk_size(chunk_size)
+    return auto_sharded(probes)
 
 
 def _ranking(scores: PyTree, params: PyTree) -> np.ndarray:

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
-from symtutor import checks, solvers
+from symtutor import checks
 from symtutor.groups import Group
-from symtutor.lifting import jacobian_dtype, lift, linear_system, solve, unchecked_lift
-from symtutor.probes import Probes, function_norm
+from symtutor.lifting import choose_solver, direction, jacobian_dtype, lift, unchecked_lift
+from symtutor.probes import Probes, auto_sharded, function_norm
 from symtutor.tangents import equivariance_defect, equivariant_projection, transform
 
 
@@ -93,7 +93,7 @@ def resolved_flow(
 
     Reference: theory.md, P2, P8, P9 and Numerics.
     """
-    ts, solver = _check(f, params, probes, tangent, ts, ridge, chunk_size)
+    probes, ts, solver = _check(f, params, probes, tangent, ts, ridge, chunk_size)
     if steps is not None:
         checks.check_count(steps, "steps")
     checks.check_count(max_steps, "max_steps")
@@ -154,7 +154,7 @@ def fixed_flow(
 
     Reference: theory.md, P9.
     """
-    ts, solver = _check(f, params, probes, tangent, ts, ridge, chunk_size)
+    probes, ts, solver = _check(f, params, probes, tangent, ts, ridge, chunk_size)
     if clock not in ("linear", "decay"):
         raise ValueError(f"clock is {clock!r}; expected 'linear' or 'decay'.")
     c = unchecked_lift(f, params, probes, tangent, ridge, solver=solver, chunk_size=chunk_size)
@@ -270,6 +270,7 @@ def invariant_drift(f: Callable, traj: Trajectory, x: Float[Array, "N *input"], 
 def _check(f, params, probes, tangent, ts, ridge, chunk_size):
     checks.check_params(params)
     checks.check_probes(probes)
+    probes = auto_sharded(probes)
     checks.check_tangent(tangent, f, params, probes.x)
     checks.check_ridge(ridge)
     checks.check_chunk_size(chunk_size)
@@ -279,7 +280,7 @@ def _check(f, params, probes, tangent, ts, ridge, chunk_size):
         raise TypeError(
             f"params are {seen} and probes.x is {probes.x.dtype}; expected one precision. Make both after st.enable_x64()."
         )
-    return jnp.asarray(ts, dtype), solvers.choose_solver("auto", ridge, dtype)
+    return probes, jnp.asarray(ts, dtype), choose_solver("auto", ridge, f, params, probes, chunk_size)[0]
 
 
 def _check_trajectory(traj, x):
@@ -303,7 +304,7 @@ def _resolved(f, params, probes, tangent, ts, ridge, tolerance, steps, solver, c
 
     def field(t, theta, args):
         # a failed solve is not finite here: the integrator then stops and says so, instead of standing still
-        return solve(*linear_system(f, unravel(theta), probes, tangent, chunk_size), ridge, solver)[0]
+        return direction(f, unravel(theta), probes, tangent, ridge, solver, chunk_size)
 
     def function_space(error):
         """Root mean square of J_0 e, with J_0 frozen at the start."""

@@ -4,6 +4,7 @@
 """
 
 import dataclasses
+import math
 import warnings
 from collections.abc import Callable
 from typing import NamedTuple, no_type_check
@@ -15,10 +16,14 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, PyTree
 
 from symtutor import checks, solvers
+from symtutor.gram import DENSE_BYTES, gram, plan
 from symtutor.groups import Group
-from symtutor.probes import Probes, function_norm
+from symtutor.probes import Probes, auto_sharded, function_norm
 from symtutor.sensitivity import jacobian, pointwise_sensitivity
 from symtutor.tangents import orthogonality
+
+LARGE = 2**24
+"""Entries of a Jacobian from which on a solve is estimated before it is tried."""
 
 
 @jax.tree_util.register_dataclass
@@ -39,6 +44,7 @@ class Lift:
         ok: whether the solve succeeded; if not, the direction is zero.
         below_floor: whether the tangent was too small to lift; then the direction is zero.
         solver: which solver was used.
+        reason: why that one.
     """
 
     direction: PyTree
@@ -52,6 +58,7 @@ class Lift:
     ok: Array
     below_floor: Array
     solver: str = dataclasses.field(metadata={"static": True})
+    reason: str = dataclasses.field(metadata={"static": True}, default="")
 
     def __repr__(self) -> str:
         """Show the diagnostics, and not the direction, which may be large."""
@@ -59,7 +66,7 @@ class Lift:
         shown = {name: getattr(self, name) for name in numbers} | {"ok": self.ok, "below_floor": self.below_floor}
         if checks.is_concrete(shown):
             shown = {k: f"{v:.4g}" if k in numbers and v is not None else v for k, v in shown.items()}
-        return "Lift(" + ", ".join(f"{k}={v}" for k, v in shown.items()) + f", solver={self.solver!r})"
+        return "Lift(" + ", ".join(f"{k}={v}" for k, v in shown.items()) + f", solver={self.solver!r} ({self.reason}))"
 
 
 class RidgePath(NamedTuple):
@@ -107,11 +114,12 @@ def lift(
         tangent: function ``(f, params, x: (N, ...)) -> (N,)`` or ``(N, k)``.
         ridge: relative to s1. Typical values: 1e-6 for c*, 1e-4 for b* of a trained network; see `choose_ridge`.
         heldout: probes that the solve does not use, for ``heldout_residual``.
-        solver: ``"auto"``; ``"cholesky"`` or ``"eigh"`` of the Gram matrix; ``"svd"``, for a ridge below 5e-8
-            (float64) or 1e-3 (float32). Ridge 0 is the pseudo-inverse.
+        solver: ``"auto"``; ``"gram"``, Cholesky of ``J J^T`` without building J (see `plan`), for fewer probes than
+            parameters; ``"cholesky"`` or ``"eigh"`` with J; ``"svd"``, for a ridge below 5e-8 (float64) or 1e-3 (float32).
+            Ridge 0 is the pseudo-inverse.
         floor: below ``floor * norm(f - mean f)`` a tangent is noise and is not lifted. The square root of the
             machine precision if None.
-        chunk_size: how many probes at a time when the Jacobian is built.
+        chunk_size: how many probes at a time when gradients are taken; bounds the memory.
 
     Returns:
         The lift.
@@ -121,6 +129,7 @@ def lift(
         ValueError: if shapes do not fit, a value is not finite, weights, ridge, floor or solver are unusable, or held-out
             points are among the probes. Values are checked outside ``jax.jit`` only; inside, a failed solve has
             ``ok = False``.
+        MemoryError: outside ``jax.jit``, if the solve would not fit into the memory that is free.
 
     Warns:
         UserWarning: outside ``jax.jit``: if the tangent is below the floor; if ``eta`` and ``delta`` of the tangent's
@@ -137,19 +146,20 @@ def lift(
     """
     checks.check_params(params)
     checks.check_probes(probes)
+    probes = auto_sharded(probes)
     checks.check_tangent(tangent, f, params, probes.x)
     checks.check_ridge(ridge)
     checks.check_chunk_size(chunk_size)
     if heldout is not None:
         checks.check_heldout(probes, heldout)
     dtype = jacobian_dtype(f, params, probes.x)
-    solver = solvers.choose_solver(solver, ridge, dtype)
+    solver, reason = choose_solver(solver, ridge, f, params, probes, chunk_size)
     floor = float(jnp.finfo(dtype).eps) ** 0.5 if floor is None else floor
     checks.check_ridge(floor, "floor")
     result = unchecked_lift(f, params, probes, tangent, ridge, heldout, floor, solver=solver, chunk_size=chunk_size)
     if checks.is_concrete(result):
         _explain(f, params, probes, tangent, result, chunk_size)
-    return result
+    return dataclasses.replace(result, reason=reason)
 
 
 def choose_ridge(
@@ -196,6 +206,7 @@ def choose_ridge(
     """
     checks.check_params(params)
     checks.check_probes(probes)
+    probes = auto_sharded(probes)
     checks.check_tangent(tangent, f, params, probes.x)
     checks.check_heldout(probes, heldout)
     checks.check_chunk_size(chunk_size)
@@ -208,7 +219,7 @@ def choose_ridge(
     if checks.is_concrete(ridges):
         for ridge in ridges:
             checks.check_ridge(ridge, "an entry of ridges")
-            solvers.choose_solver("svd", ridge, dtype)
+            solvers.choose_solver("svd", ridge, dtype, 1, 1)
         least = float(min(ridges))
     else:
         least = 0.0
@@ -303,51 +314,160 @@ def tangent_residual(f, params, probes, tangent, direction):
     return _relative(function_norm(moved - eta, probes.w), function_norm(eta, probes.w))
 
 
+def choose_solver(solver, ridge, f, params, probes, chunk_size=None) -> tuple[str, str]:
+    """Return the solver for these sizes and why, refusing what would be unsound or would not fit into memory."""
+    dtype = jacobian_dtype(f, params, probes.x)
+    rows = probes.x.shape[0] * math.prod(checks.output_shape(f, params, probes.x))
+    columns = sum(leaf.size for leaf in jax.tree.leaves(params))
+    solver, reason = solvers.choose_solver(solver, ridge, dtype, rows, columns)
+    if checks.is_concrete(params, ridge) and rows * columns > LARGE:  # small ones need no estimate
+        kept = sum(leaf.stored for leaf in plan(f, params, probes.x).values()) if solver == "gram" else columns
+        kept = min(kept, DENSE_BYTES // (rows * dtype.itemsize)) if solver == "gram" else kept
+        solvers.check_memory(solver, dtype, rows, columns, kept)
+    return solver, reason
+
+
 def unchecked_lift(
     f: Callable, params: PyTree, probes: Probes, tangent: Callable, ridge: checks.Number, heldout: Probes | None = None,
     floor: checks.Number = 0.0, *, solver: str, chunk_size: int | None = None,
 ) -> Lift:  # fmt: skip
-    """Lift without looking at the arguments; compiled in parts, so that one solve serves every f of the same shapes."""
-    A, y, spread = _system(f, params, probes, tangent, chunk_size)
-    result = _solved(A, y, spread, params, jnp.asarray(ridge, A.dtype), jnp.asarray(floor, A.dtype), solver)
+    """Lift without looking at the arguments; compiled in parts, so that parts that do not depend on f serve every f."""
+    if solver == "gram":
+        y, spread = _target(f, params, probes, tangent)
+        ridge, floor = jnp.asarray(ridge, y.dtype), jnp.asarray(floor, y.dtype)
+        c, image, damping = gram_solve(f, params, probes, y, ridge, chunk_size)
+        result = _finished(c, image, y, spread, ridge, floor, damping)
+    else:
+        A, y, spread = _system(f, params, probes, tangent, chunk_size)
+        ridge, floor = jnp.asarray(ridge, A.dtype), jnp.asarray(floor, A.dtype)
+        result = _solved(A, y, spread, params, ridge, floor, solver)
     if heldout is None:
         return result
     residual = _heldout_residual(f, params, heldout, tangent, result.direction)
     return dataclasses.replace(result, heldout_residual=residual)
 
 
+def direction(f, params, probes, tangent, ridge, solver, chunk_size=None) -> Float[Array, " n"]:
+    """Return the minimiser as a vector, not finite where the solve failed: the field of a flow."""
+    if solver != "gram":
+        return solve(*linear_system(f, params, probes, tangent, chunk_size), ridge, solver)[0]
+    y = weighted_rows(tangent(f, params, probes.x).reshape(-1), probes.w)
+    return ravel_pytree(gram_solve(f, params, probes, y, ridge, chunk_size)[0])[0]
+
+
+def gram_solve(f, params, probes, y, ridge, chunk_size=None) -> tuple[PyTree, Float[Array, " P"], Float[Array, ""]]:
+    """Return the minimiser c, its image ``J c`` and the damping, by Cholesky of ``J J^T + damping``, without J.
+
+    ``c = J^T a`` with ``(J J^T + damping) a = y``. One step of refinement, with residuals through J itself, takes away
+    most of what forming the Gram matrix lost. Where the factorisation failed c is not finite.
+    """
+    factor, a, shift, damping = _factored(_kernel(f, params, probes, chunk_size), y, ridge)
+    c, image = _moved(f, params, probes, a, chunk_size)
+    a = _refined(factor, a, shift, y, image)
+    return *_moved(f, params, probes, a, chunk_size), damping
+
+
 @eqx.filter_jit
-def _system(f, params, probes, tangent, chunk_size):
+def _kernel(f, params, probes, chunk_size):
+    K = gram(f, params, probes.x, chunk_size=chunk_size)
+    roots = weighted_rows(jnp.ones(K.shape[0], K.dtype), probes.w)
+    return roots[:, None] * K * roots
+
+
+def _spread(f, params, probes):
     values = jax.vmap(f, (None, 0))(params, probes.x)
     largest = jnp.abs(values).max()
     values = values / jnp.where(largest > 0, largest, 1)  # so that squares of large values do not overflow
     mean = jnp.tensordot(probes.w, values, 1)  # (N,) x (N, ...) -> (...)
-    spread = largest * function_norm(values - jnp.broadcast_to(mean, values.shape), probes.w)
-    return *linear_system(f, params, probes, tangent, chunk_size), spread
+    return largest * function_norm(values - jnp.broadcast_to(mean, values.shape), probes.w)
 
 
 @eqx.filter_jit
-def _solved(A, y, spread, params, ridge, floor, solver):
+def _target(f, params, probes, tangent):
+    eta = tangent(f, params, probes.x)
+    return weighted_rows(eta.reshape(-1), probes.w), _spread(f, params, probes)
+
+
+@jax.jit
+def _factored(K, y, ridge):
+    square = solvers.largest_eigenvalue(K)
+    damping = ridge**2 * square
+    shift = jnp.where(square > 0, damping, 1)  # K = 0 has no scale: any positive shift gives c = 0
+    factor = jax.scipy.linalg.cholesky(K + shift * jnp.eye(K.shape[0], dtype=K.dtype), lower=True)
+    return factor, jax.scipy.linalg.cho_solve((factor, True), y), shift, damping
+
+
+@jax.jit
+def _refined(factor, a, shift, y, image):
+    return a + jax.scipy.linalg.cho_solve((factor, True), y - image - shift * a)
+
+
+@eqx.filter_jit
+def _moved(f, params, probes, a, chunk_size):
+    """Return ``c = J^T a`` by one reverse pass and ``J c`` by one forward pass, rows weighted."""
+
+    def batched(p, x):
+        return jax.vmap(f, (None, 0))(p, x)
+
+    out = jax.eval_shape(batched, params, probes.x)
+    cotangent = weighted_rows(a, probes.w).reshape(out.shape).astype(out.dtype)
+    if chunk_size is None or chunk_size >= out.shape[0]:
+        values, pull_back = jax.vjp(lambda p: batched(p, probes.x), params)
+        (c,) = pull_back(cotangent)
+        image = jax.jvp(lambda p: batched(p, probes.x), (params,), (c,))[1]
+        return c, weighted_rows(image.reshape(-1), probes.w)
+
+    def pull(x, part):
+        return jax.vjp(lambda p: f(p, x), params)[1](part)[0]
+
+    def add(c, chunk):
+        return jax.tree.map(lambda total, part: total + part.sum(axis=0), c, jax.vmap(pull)(*chunk)), None
+
+    whole = out.shape[0] // chunk_size * chunk_size
+    parts = jax.tree.map(lambda v: v[:whole].reshape(-1, chunk_size, *v.shape[1:]), (probes.x, cotangent))
+    rest = jax.tree.map(lambda v: v[whole:], (probes.x, cotangent))
+    c = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), parts)[0]
+    c = add(c, rest)[0] if whole < out.shape[0] else c
+    image = jax.lax.map(lambda x: jax.jvp(lambda p: f(p, x), (params,), (c,))[1], probes.x, batch_size=chunk_size)
+    return c, weighted_rows(image.reshape(-1), probes.w)
+
+
+@jax.jit
+def _finished(c, image, y, spread, ridge, floor, damping):
+    """Put together the Lift; a direction that is not finite or not wanted becomes zero."""
     tangent_norm = jnp.linalg.norm(y)
     below_floor = tangent_norm <= floor * spread
-    c, damping = solve(A, y, ridge, solver)
+    flat = ravel_pytree(c)[0]
     # where f is not finite, and so spread, its derivatives may still be, as those of jnp.where
-    ok = jnp.isfinite(c).all() & jnp.isfinite(A).all() & jnp.isfinite(y).all() & jnp.isfinite(spread)
-    c = jnp.where(ok & ~below_floor, c, 0)
-    image = A @ c  # (P, n) x (n,) -> (P,)
+    ok = jnp.isfinite(flat).all() & jnp.isfinite(image).all() & jnp.isfinite(y).all() & jnp.isfinite(spread)
+    kept = ok & ~below_floor
+    image = jnp.where(kept, image, 0)
     return Lift(
-        direction=ravel_pytree(params)[1](c),
+        direction=jax.tree.map(lambda leaf: jnp.where(kept, leaf, 0), c),
         residual=jnp.where(ok, _relative(jnp.linalg.norm(image - y), tangent_norm), 1),
         heldout_residual=None,
-        norm=jnp.linalg.norm(c),
+        norm=jnp.where(kept, jnp.linalg.norm(flat), 0),
         tangent_norm=tangent_norm,
         explained=jnp.where(ok, _relative(jnp.dot(image, y), tangent_norm**2), 0),
         ridge=ridge,
         damping=damping,
         ok=ok,
         below_floor=below_floor,
-        solver=solver,
+        solver="gram",
     )
+
+
+@eqx.filter_jit
+def _system(f, params, probes, tangent, chunk_size):
+    return *linear_system(f, params, probes, tangent, chunk_size), _spread(f, params, probes)
+
+
+@eqx.filter_jit
+def _solved(A, y, spread, params, ridge, floor, solver):
+    c, damping = solve(A, y, ridge, solver)
+    image = A @ c + 0 * A.sum()  # (P, n) x (n,) -> (P,); not finite where A is not
+    result = _finished(ravel_pytree(params)[1](c), image, y, spread, ridge, floor, damping)
+    return dataclasses.replace(result, solver=solver)
 
 
 @eqx.filter_jit

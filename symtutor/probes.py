@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax.sharding import AxisType, Mesh, NamedSharding
 from jaxtyping import Array, Float
 
 from symtutor.checks import check_count, check_fits, check_group, check_haar, check_points, check_positive, check_probes
@@ -30,6 +31,24 @@ class Probes(NamedTuple):
 
     x: Float[Array, "N *input"]
     w: Float[Array, " N"]
+
+
+def auto_sharded(probes: Probes) -> Probes:
+    """Return probes sharded as they are, but on a mesh that leaves the layout of results to the compiler.
+
+    ``jax.make_mesh`` makes explicit axes by default, on which a product of two sharded arrays, such as a Gram matrix, is an
+    error until its layout is spelt out.
+    """
+
+    def auto(values):
+        sharding = None if isinstance(values, jax.core.Tracer) else getattr(values, "sharding", None)
+        if not isinstance(sharding, NamedSharding) or AxisType.Explicit not in sharding.mesh.axis_types:
+            return values
+        names = sharding.mesh.axis_names
+        mesh = Mesh(sharding.mesh.devices, names, axis_types=(AxisType.Auto,) * len(names))
+        return jax.device_put(values, NamedSharding(mesh, sharding.spec))
+
+    return jax.tree.map(auto, probes)
 
 
 def polar_probes(radii: int = 12, angles: int = 48, rmax: float = 2.5, offset: float = 0.0) -> Probes:

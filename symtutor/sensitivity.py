@@ -13,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, PyTree
 
 from symtutor.checks import check_chunk_size, check_params, check_points, check_probes, output_shape
-from symtutor.probes import Probes
+from symtutor.probes import Probes, auto_sharded
 
 
 def pointwise_sensitivity(
@@ -74,6 +74,7 @@ def sensitivity(f: Callable, params: PyTree, probes: Probes, *, chunk_size: int 
     Reference: theory.md, Notation.
     """
     check_probes(probes)
+    probes = auto_sharded(probes)
     return _aggregated(params, pointwise_sensitivity(f, params, probes.x, chunk_size=chunk_size), probes.w)
 
 

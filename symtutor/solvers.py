@@ -8,6 +8,7 @@ The two that form a Gram matrix square the condition number. They are sound for 
 """
 
 import math
+import os
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,6 +19,7 @@ from jaxtyping import Array, Float
 
 from symtutor.checks import Number, is_concrete
 
+SOLVERS = ("auto", "gram", "cholesky", "eigh", "svd")
 Solve = Callable[[Float[Array, " P"]], Float[Array, " n"]]
 
 
@@ -26,44 +28,93 @@ def gram_limit(dtype) -> float:
     return math.sqrt(10 * float(jnp.finfo(dtype).eps))
 
 
-def choose_solver(solver: str, ridge: Number, dtype) -> str:
-    """Return the solver to use, refusing one that would be unsound.
+def choose_solver(solver: str, ridge: Number, dtype, rows: int, columns: int) -> tuple[str, str]:
+    """Return the solver to use and why, refusing one that would be unsound.
 
     Args:
-        solver: ``"auto"``, ``"cholesky"``, ``"eigh"`` or ``"svd"``.
+        solver: ``"auto"``, ``"gram"``, ``"cholesky"``, ``"eigh"`` or ``"svd"``.
         ridge: relative ridge; a traced one is taken to be in the range of the Gram solvers.
         dtype: of the Jacobian.
+        rows: of the Jacobian, N k.
+        columns: of the Jacobian, n.
 
     Returns:
-        ``"cholesky"``, ``"eigh"`` or ``"svd"``.
+        ``"gram"``, ``"cholesky"``, ``"eigh"`` or ``"svd"``, and the reason.
 
     Raises:
         ValueError: if the name is unknown, or the ridge is below what the dtype supports.
 
     Example:
         >>> import jax.numpy as jnp
-        >>> choose_solver("auto", 1e-6, jnp.float64), choose_solver("auto", 1e-6, jnp.float32)
-        ('cholesky', 'svd')
+        >>> choose_solver("auto", 1e-6, jnp.float64, 576, 1185)
+        ('gram', '576 rows and 1185 parameters, ridge at least 4.7e-08')
+        >>> choose_solver("auto", 1e-6, jnp.float32, 576, 1185)[0]
+        'svd'
 
     Reference: theory.md, Numerics.
     """
-    if solver not in ("auto", "cholesky", "eigh", "svd"):
-        raise ValueError(f"solver is {solver!r}; expected 'auto', 'cholesky', 'eigh' or 'svd'.")
+    if solver not in SOLVERS:
+        raise ValueError(f"solver is {solver!r}; expected 'auto', 'gram', 'cholesky', 'eigh' or 'svd'.")
     name, eps, limit = jnp.dtype(dtype).name, float(jnp.finfo(dtype).eps), gram_limit(dtype)
-    if not is_concrete(ridge):
-        return ("cholesky" if jnp.dtype(dtype) == jnp.float64 else "svd") if solver == "auto" else solver
-    if 0 < ridge < eps:
-        raise ValueError(
-            f"ridge is {ridge:.3g}, below what {name} supports; expected 0 (a pseudo-inverse), or at least {eps:.1e}."
+    if is_concrete(ridge):
+        if 0 < ridge < eps:
+            raise ValueError(
+                f"ridge is {ridge:.3g}, below what {name} supports; expected 0 (a pseudo-inverse), or at least {eps:.1e}."
+            )
+        if solver not in ("auto", "svd") and ridge < limit:
+            raise ValueError(
+                f"ridge is {ridge:.3g}, unsound for solver={solver!r} in {name}; "
+                f"expected at least {limit:.1e}, or solver='svd'."
+            )
+    if solver != "auto":
+        return solver, "asked for"
+    sound = bool(ridge >= limit) if is_concrete(ridge) else jnp.dtype(dtype) == jnp.float64
+    size = f"{rows} rows and {columns} parameters"
+    if not sound:
+        return "svd", f"{size}, ridge below {limit:.1e}" if is_concrete(ridge) else f"{size}, ridge not known in {name}"
+    said = f"{size}, ridge at least {limit:.1e}" if is_concrete(ridge) else f"{size}, ridge not known yet"
+    return ("gram" if rows <= columns else "cholesky"), said
+
+
+def check_memory(solver: str, dtype, rows: int, columns: int, kept: int) -> None:
+    """Refuse a solve that would not fit into the memory that is free, before anything large is allocated.
+
+    Args:
+        solver: as `choose_solver` returns it.
+        dtype: of the Jacobian.
+        rows: of the Jacobian, N k.
+        columns: of the Jacobian, n.
+        kept: numbers a row that ``"gram"`` keeps.
+
+    Raises:
+        MemoryError: with the estimate, what is free, and what would need less.
+    """
+    item, short = jnp.dtype(dtype).itemsize, min(rows, columns)
+    numbers = {
+        "gram": 3 * rows**2 + rows * kept,
+        "cholesky": rows * columns + 3 * short**2,
+        "eigh": rows * columns + 4 * short**2,
+        "svd": 3 * rows * columns + 4 * short**2,
+    }[solver]
+    free = free_memory()
+    if free is not None and numbers * item > free:
+        less = "fewer probes" if solver == "gram" else "fewer probes, or solver='gram' with a ridge that it supports"
+        raise MemoryError(
+            f"a lift of {rows} rows and {columns} parameters by solver {solver!r} takes about {numbers * item / 1e9:.3g} GB, "
+            f"and {free / 1e9:.3g} GB are free; expected {less}."
         )
-    if solver == "auto":
-        return "cholesky" if ridge >= limit else "svd"
-    if solver != "svd" and ridge < limit:
-        raise ValueError(
-            f"ridge is {ridge:.3g}, unsound for solver={solver!r} in {name}; "
-            f"expected at least {limit:.1e}, or solver='svd'."
-        )
-    return solver
+
+
+def free_memory() -> int | None:
+    """Return the bytes that are free on JAX's device, or None where nobody says."""
+    device = jax.devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
+    if stats and "bytes_limit" in stats:
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+    try:
+        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, OSError, ValueError):  # not on every system
+        return None
 
 
 class Spectrum(NamedTuple):

@@ -25,7 +25,7 @@ from symtutor.checks import (
     output_shape,
 )
 from symtutor.groups import Group
-from symtutor.probes import Probes, function_norm, inner_product
+from symtutor.probes import Probes, auto_sharded, function_norm, inner_product
 
 
 def orbit(
@@ -289,6 +289,7 @@ def orthogonality(f: Callable, params: PyTree, probes: Probes, group: Group, gen
     Reference: theory.md, P6.
     """
     check_probes(probes)
+    probes = auto_sharded(probes)
     eta = OrbitTangent(group, generator)(f, params, probes.x)
     delta = equivariance_defect(f, params, probes.x, group)
     norms = function_norm(eta, probes.w) * function_norm(delta, probes.w)

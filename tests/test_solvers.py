@@ -123,7 +123,17 @@ def test_not_finite_in_gives_not_finite_out():
     ],
 )
 def test_choice_follows_ridge_and_dtype(asked, ridge, dtype, taken):
-    assert solvers.choose_solver(asked, ridge, dtype) == taken
+    assert solvers.choose_solver(asked, ridge, dtype, 9, 7)[0] == taken
+
+
+def test_choice_follows_the_size_and_says_why():
+    assert solvers.choose_solver("auto", 1e-6, "float64", 7, 9) == (
+        "gram", "7 rows and 9 parameters, ridge at least 4.7e-08",
+    )  # fmt: skip
+    assert solvers.choose_solver("auto", 1e-8, "float64", 7, 9) == (
+        "svd", "7 rows and 9 parameters, ridge below 4.7e-08",
+    )  # fmt: skip
+    assert solvers.choose_solver("eigh", 1e-6, "float64", 7, 9) == ("eigh", "asked for")
 
 
 @pytest.mark.parametrize(
@@ -144,7 +154,7 @@ def test_choice_follows_ridge_and_dtype(asked, ridge, dtype, taken):
 )
 def test_unsound_choices_are_refused(asked, ridge, dtype, said):
     with pytest.raises(ValueError, match=said.replace("(", r"\(")):
-        solvers.choose_solver(asked, ridge, dtype)
+        solvers.choose_solver(asked, ridge, dtype, 9, 7)
 
 
 def test_gram_limit_is_where_a_gram_matrix_loses_the_ridge():
