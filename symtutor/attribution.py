@@ -295,7 +295,7 @@ def attribution_band(
     probe_sets = [
         _check(f, params, probes, tangent, chunk_size, f"probe_sets[{i}]") for i, probes in enumerate(probe_sets)
     ]
-    dtype = jacobian_dtype(f, params, probe_sets[0].x)
+    dtype = jacobian_dtype(params)
     ridges = jnp.asarray(ridges, dtype)
     if ridges.ndim != 1 or ridges.size == 0:
         raise ValueError(f"ridges has shape {ridges.shape}; expected (ridges,), at least one.")
@@ -409,7 +409,7 @@ def subset_check(
         raise ValueError(f"sizes are {sizes.tolist()}; expected whole numbers that increase from at least 1.")
     if sizes[-1] > n:
         raise ValueError(f"sizes go up to {sizes[-1]}; expected at most {n}, the number of parameters.")
-    dtype = jacobian_dtype(f, params, probes.x)
+    dtype = jacobian_dtype(params)
     # with more rows than columns as "auto" sees them, it never builds a Gram matrix without J, which is needed here
     solver = solvers.choose_solver("auto", ridge, dtype, 2, 1)[0]
     places = np.empty(n, int)

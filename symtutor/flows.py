@@ -98,7 +98,7 @@ def resolved_flow(
         checks.check_count(steps, "steps")
     checks.check_count(max_steps, "max_steps")
     checks.check_positive(tolerance, "tolerance")
-    dtype = jacobian_dtype(f, params, probes.x)
+    dtype = jacobian_dtype(params)
     trajectory = _resolved(
         f, params, probes, tangent, ts, jnp.asarray(ridge, dtype), jnp.asarray(tolerance, dtype),
         steps, solver, chunk_size, max_steps, progress,
@@ -275,10 +275,10 @@ def _check(f, params, probes, tangent, ts, ridge, chunk_size):
     checks.check_ridge(ridge)
     checks.check_chunk_size(chunk_size)
     checks.check_times(ts)
-    dtype = jacobian_dtype(f, params, probes.x)
-    if (seen := jnp.result_type(*jax.tree.leaves(params))) != probes.x.dtype:
+    dtype = jacobian_dtype(params)
+    if dtype != probes.x.dtype:
         raise TypeError(
-            f"params are {seen} and probes.x is {probes.x.dtype}; expected one precision. Make both after st.enable_x64()."
+            f"params are {dtype} and probes.x is {probes.x.dtype}; expected one precision. Make both after st.enable_x64()."
         )
     return probes, jnp.asarray(ts, dtype), choose_solver("auto", ridge, f, params, probes, chunk_size)[0]
 

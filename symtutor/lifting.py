@@ -23,7 +23,7 @@ from symtutor.sensitivity import jacobian, pointwise_sensitivity
 from symtutor.tangents import orthogonality
 
 LARGE = 2**24
-"""Entries of a Jacobian from which on a solve is estimated before it is tried."""
+"""Entries of a Jacobian from which on a solve's memory is estimated, and a cosine no longer measured."""
 
 
 @jax.tree_util.register_dataclass
@@ -133,7 +133,8 @@ def lift(
 
     Warns:
         UserWarning: outside ``jax.jit``: if the tangent is below the floor; if ``eta`` and ``delta`` of the tangent's
-            group have a cosine above 1e-3 on the probes, which says they are not closed under the group.
+            group have a cosine above 1e-3 on the probes, which says they are not closed under the group. Of more than
+            2^24 entries of J the cosine is not measured, since it would cost more than the lift: see `orthogonality`.
 
     Example:
         >>> import jax.numpy as jnp, symtutor as st
@@ -152,7 +153,7 @@ def lift(
     checks.check_chunk_size(chunk_size)
     if heldout is not None:
         checks.check_heldout(probes, heldout)
-    dtype = jacobian_dtype(f, params, probes.x)
+    dtype = jacobian_dtype(params)
     solver, reason = choose_solver(solver, ridge, f, params, probes, chunk_size)
     floor = float(jnp.finfo(dtype).eps) ** 0.5 if floor is None else floor
     checks.check_ridge(floor, "floor")
@@ -210,7 +211,7 @@ def choose_ridge(
     checks.check_tangent(tangent, f, params, probes.x)
     checks.check_heldout(probes, heldout)
     checks.check_chunk_size(chunk_size)
-    dtype = jacobian_dtype(f, params, probes.x)
+    dtype = jacobian_dtype(params)
     if ridges is None:
         ridges = 10.0 ** jnp.arange(-7 if dtype == jnp.float64 else -5, -0.9, 0.5)
     ridges = jnp.asarray(ridges, dtype)
@@ -298,9 +299,9 @@ def solve(
     return {"eigh": solvers.eigh, "svd": solvers.svd}[solver](A).solve(y, ridge)
 
 
-def jacobian_dtype(f, params, x):
-    """Return the dtype in which the Jacobian comes out, without computing it."""
-    return jax.eval_shape(lambda p, points: jacobian(f, p, points), params, x).dtype
+def jacobian_dtype(params):
+    """Return the dtype in which the Jacobian comes out."""
+    return jnp.result_type(*jax.tree.leaves(params))
 
 
 def _relative(part, whole):
@@ -316,7 +317,7 @@ def tangent_residual(f, params, probes, tangent, direction):
 
 def choose_solver(solver, ridge, f, params, probes, chunk_size=None) -> tuple[str, str]:
     """Return the solver for these sizes and why, refusing what would be unsound or would not fit into memory."""
-    dtype = jacobian_dtype(f, params, probes.x)
+    dtype = jacobian_dtype(params)
     rows = probes.x.shape[0] * math.prod(checks.output_shape(f, params, probes.x))
     columns = sum(leaf.size for leaf in jax.tree.leaves(params))
     solver, reason = solvers.choose_solver(solver, ridge, dtype, rows, columns)
@@ -505,16 +506,24 @@ def _explain(f, params, probes, tangent, result, chunk_size):
             stacklevel=3,
         )
         return
-    group = getattr(tangent, "group", None)
-    if isinstance(group, Group) and group.generators and group.elements:
-        generator = getattr(tangent, "generator", 0)
-        cosine = abs(float(_orthogonality(f, params, probes, group, generator)))
-        if cosine > 1e-3:
-            warnings.warn(
-                f"eta and delta of {group.name} have cosine {cosine:.2g} on these probes, where 0 was expected: the probes "
-                "are not closed under the group. Polar probes with more angles, or more of the data, bring it down.",
-                stacklevel=3,
-            )
+    cosine = _cosine(f, params, probes, tangent)
+    if cosine is not None and abs(float(cosine)) > 1e-3:
+        warnings.warn(
+            f"eta and delta of {tangent.group.name} have cosine {abs(float(cosine)):.2g} on these probes, where 0 was "
+            "expected: the probes are not closed under the group. Polar probes with more angles, or more of the data, "
+            "bring it down.",
+            stacklevel=3,
+        )
+
+
+def _cosine(f, params, probes, tangent) -> Float[Array, ""] | None:
+    """Return the cosine of eta and delta of the tangent's group, or None where it has none or would cost too much."""
+    group, size = getattr(tangent, "group", None), sum(leaf.size for leaf in jax.tree.leaves(params))
+    if not isinstance(group, Group) or not group.generators or not group.elements:
+        return None
+    if not checks.is_concrete(params, probes) or probes.x.shape[0] * size > LARGE:
+        return None
+    return _orthogonality(f, params, probes, group, getattr(tangent, "generator", 0))
 
 
 _orthogonality = eqx.filter_jit(orthogonality)
