@@ -442,7 +442,7 @@ def greedy_scores(
         chunk_size: how many probes at a time when the Jacobian is built.
 
     Returns:
-        Scores, a pytree like params: k for the first choice, 1 for the last, 0 for all others.
+        A pytree like params with k for the first choice, 1 for the last, 0 for all others.
 
     Raises:
         TypeError: as `lift`.
