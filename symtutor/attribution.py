@@ -14,7 +14,16 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
 from symtutor import checks, solvers
-from symtutor.lifting import Lift, jacobian_dtype, linear_system, solve, spectrum_for, tangent_residual, weighted_rows
+from symtutor.lifting import (
+    Lift,
+    choose_solver,
+    jacobian_dtype,
+    linear_system,
+    solve,
+    spectrum_for,
+    tangent_residual,
+    weighted_rows,
+)
 from symtutor.probes import Probes, auto_sharded, inner_product
 from symtutor.sensitivity import sensitivity
 
@@ -412,8 +421,10 @@ def subset_check(
     if sizes[-1] > n:
         raise ValueError(f"sizes go up to {sizes[-1]}; expected at most {n}, the number of parameters.")
     dtype = jacobian_dtype(params)
-    # with more rows than columns as "auto" sees them, it never builds a Gram matrix without J, which is needed here
-    solver = solvers.choose_solver("auto", ridge, dtype, 2, 1)[0]
+    sound = checks.is_concrete(ridge) and ridge >= solvers.gram_limit(jacobian_dtype(params))
+    solver, _ = choose_solver(
+        "cholesky" if sound else "svd", ridge, f, params, probes
+    )  # columns are picked, so J is built
     places = np.empty(n, int)
     places[order] = np.arange(n)
     residuals, heldout_residuals, norms = _subset_curve(

@@ -25,6 +25,9 @@ from symtutor.tangents import orthogonality
 LARGE = 2**24
 """Entries of a Jacobian from which on a solve's memory is estimated, and a cosine no longer measured."""
 
+LSMR_TOLERANCE, LSMR_STEPS = 1e-6, 5000
+"""When the iteration counts as converged, and when it gives up."""
+
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
@@ -115,8 +118,8 @@ def lift(
         ridge: relative to s1. Typical values: 1e-6 for c*, 1e-4 for b* of a trained network; see `choose_ridge`.
         heldout: probes that the solve does not use, for ``heldout_residual``.
         solver: ``"auto"``; ``"gram"``, Cholesky of ``J J^T`` without building J (see `plan`), for fewer probes than
-            parameters; ``"cholesky"`` or ``"eigh"`` with J; ``"svd"``, for a ridge below 5e-8 (float64) or 1e-3 (float32).
-            Ridge 0 is the pseudo-inverse.
+            parameters; ``"cholesky"`` or ``"eigh"`` with J; ``"svd"``, for a ridge below 5e-8 (float64) or 1e-3 (float32);
+            ``"lsmr"``, an iteration with neither, where not even ``J J^T`` fits into memory. Ridge 0 is the pseudo-inverse.
         floor: below ``floor * norm(f - mean f)`` a tangent is noise and is not lifted. The square root of the
             machine precision if None.
         chunk_size: how many probes at a time when gradients are taken; bounds the memory.
@@ -319,11 +322,21 @@ def choose_solver(solver, ridge, f, params, probes, chunk_size=None) -> tuple[st
     dtype = jacobian_dtype(params)
     rows = probes.x.shape[0] * math.prod(checks.output_shape(f, params, probes.x))
     columns = sum(leaf.size for leaf in jax.tree.leaves(params))
+    asked = solver
     solver, reason = solvers.choose_solver(solver, ridge, dtype, rows, columns)
-    if checks.is_concrete(params, ridge) and rows * columns > LARGE:  # small ones need no estimate
-        kept = sum(leaf.stored for leaf in plan(f, params, probes.x).values()) if solver == "gram" else columns
-        kept = min(kept, DENSE_BYTES // (rows * dtype.itemsize)) if solver == "gram" else kept
-        solvers.check_memory(solver, dtype, rows, columns, kept)
+    if not checks.is_concrete(params, ridge) or rows * columns <= LARGE:  # small ones need no estimate
+        return solver, reason
+    kept = 0
+    if solver == "gram":
+        kept = sum(leaf.stored for leaf in plan(f, params, probes.x).values())
+        kept = min(kept, DENSE_BYTES // (rows * dtype.itemsize))  # then it goes by chunks
+        size, free = solvers.memory(solver, rows, columns, kept) * dtype.itemsize, solvers.free_memory()
+        if asked == "auto" and free is not None and size > free:
+            solver, reason = (
+                "lsmr",
+                f"{rows} rows: J J^T would take {size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free",
+            )
+    solvers.check_memory(solver, dtype, rows, columns, kept)
     return solver, reason
 
 
@@ -332,11 +345,11 @@ def unchecked_lift(
     floor: checks.Number = 0.0, *, solver: str, chunk_size: int | None = None,
 ) -> Lift:  # fmt: skip
     """Lift without looking at the arguments; compiled in parts, so that parts that do not depend on f serve every f."""
-    if solver == "gram":
+    if solver in WITHOUT_J:
         y, spread = _target(f, params, probes, tangent)
         ridge, floor = jnp.asarray(ridge, y.dtype), jnp.asarray(floor, y.dtype)
-        c, image, damping = gram_solve(f, params, probes, y, ridge, chunk_size)
-        result = _finished(c, image, y, spread, ridge, floor, damping)
+        c, image, damping = WITHOUT_J[solver](f, params, probes, y, ridge, chunk_size)
+        result = dataclasses.replace(_finished(c, image, y, spread, ridge, floor, damping), solver=solver)
     else:
         A, y, spread = _system(f, params, probes, tangent, chunk_size)
         ridge, floor = jnp.asarray(ridge, A.dtype), jnp.asarray(floor, A.dtype)
@@ -349,10 +362,10 @@ def unchecked_lift(
 
 def direction(f, params, probes, tangent, ridge, solver, chunk_size=None) -> Float[Array, " n"]:
     """Return the minimiser as a vector, not finite where the solve failed: the field of a flow."""
-    if solver != "gram":
+    if solver not in WITHOUT_J:
         return solve(*linear_system(f, params, probes, tangent, chunk_size), ridge, solver)[0]
     y = weighted_rows(tangent(f, params, probes.x).reshape(-1), probes.w)
-    return ravel_pytree(gram_solve(f, params, probes, y, ridge, chunk_size)[0])[0]
+    return ravel_pytree(WITHOUT_J[solver](f, params, probes, y, ridge, chunk_size)[0])[0]
 
 
 def gram_solve(f, params, probes, y, ridge, chunk_size=None) -> tuple[PyTree, Float[Array, " P"], Float[Array, ""]]:
@@ -365,6 +378,33 @@ def gram_solve(f, params, probes, y, ridge, chunk_size=None) -> tuple[PyTree, Fl
     c, image = _moved(f, params, probes, a, chunk_size)
     a = _refined(factor, a, shift, y, image)
     return *_moved(f, params, probes, a, chunk_size), damping
+
+
+@eqx.filter_jit
+def lsmr_solve(f, params, probes, y, ridge, chunk_size=None) -> tuple[PyTree, Float[Array, " P"], Float[Array, ""]]:
+    """As `gram_solve`, by the damped LSMR of matfree: products with J and its transpose, nothing else.
+
+    LSMR's own stopping tests are loose, so the result is judged here: where ``norm(J^T (y - J c) - damping c)`` is above
+    ``LSMR_TOLERANCE norm(J^T y)``, c is not finite.
+    """
+    from matfree.lstsq import lsmr  # needed only here
+
+    unravel = ravel_pytree(params)[1]
+
+    def pull(a):
+        return ravel_pytree(_moved(f, params, probes, a, chunk_size)[0])[0]
+
+    square = solvers.largest_eigenvalue(lambda a: _moved(f, params, probes, a, chunk_size)[1], 30, y.shape[0], y.dtype)
+    damping = ridge**2 * square
+    iterate = lsmr(atol=LSMR_TOLERANCE / 10, btol=0.0, ctol=0.0, maxiter=LSMR_STEPS, custom_vjp=False)
+    c, _ = iterate(pull, y, damp=jnp.sqrt(jnp.where(square > 0, damping, 1)))
+    image = _image(f, params, probes, unravel(c), chunk_size)
+    slope = pull(y)
+    good = jnp.linalg.norm(slope - pull(image) - damping * c) <= LSMR_TOLERANCE * jnp.linalg.norm(slope)
+    return unravel(jnp.where(good, c, jnp.nan)), image, damping
+
+
+WITHOUT_J = {"gram": gram_solve, "lsmr": lsmr_solve}
 
 
 @eqx.filter_jit
@@ -412,10 +452,8 @@ def _moved(f, params, probes, a, chunk_size):
     out = jax.eval_shape(batched, params, probes.x)
     cotangent = weighted_rows(a, probes.w).reshape(out.shape).astype(out.dtype)
     if chunk_size is None or chunk_size >= out.shape[0]:
-        values, pull_back = jax.vjp(lambda p: batched(p, probes.x), params)
-        (c,) = pull_back(cotangent)
-        image = jax.jvp(lambda p: batched(p, probes.x), (params,), (c,))[1]
-        return c, weighted_rows(image.reshape(-1), probes.w)
+        (c,) = jax.vjp(lambda p: batched(p, probes.x), params)[1](cotangent)
+        return c, _image(f, params, probes, c, None)
 
     def pull(x, part):
         return jax.vjp(lambda p: f(p, x), params)[1](part)[0]
@@ -428,8 +466,17 @@ def _moved(f, params, probes, a, chunk_size):
     rest = jax.tree.map(lambda v: v[whole:], (probes.x, cotangent))
     c = jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), parts)[0]
     c = add(c, rest)[0] if whole < out.shape[0] else c
-    image = jax.lax.map(lambda x: jax.jvp(lambda p: f(p, x), (params,), (c,))[1], probes.x, batch_size=chunk_size)
-    return c, weighted_rows(image.reshape(-1), probes.w)
+    return c, _image(f, params, probes, c, chunk_size)
+
+
+def _image(f, params, probes, c, chunk_size):
+    """Return ``J c`` by one forward pass, rows weighted."""
+
+    def one(x):
+        return jax.jvp(lambda p: f(p, x), (params,), (c,))[1]
+
+    image = jax.vmap(one)(probes.x) if chunk_size is None else jax.lax.map(one, probes.x, batch_size=chunk_size)
+    return weighted_rows(image.reshape(-1), probes.w)
 
 
 @jax.jit
@@ -453,7 +500,7 @@ def _finished(c, image, y, spread, ridge, floor, damping):
         damping=damping,
         ok=ok,
         below_floor=below_floor,
-        solver="gram",
+        solver="",
     )
 
 

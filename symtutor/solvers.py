@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 
 from symtutor.checks import Number, is_concrete
 
-SOLVERS = ("auto", "gram", "cholesky", "eigh", "svd")
+SOLVERS = ("auto", "gram", "cholesky", "eigh", "svd", "lsmr")
 Solve = Callable[[Float[Array, " P"]], Float[Array, " n"]]
 
 
@@ -32,14 +32,14 @@ def choose_solver(solver: str, ridge: Number, dtype, rows: int, columns: int) ->
     """Return the solver to use and why, refusing one that would be unsound.
 
     Args:
-        solver: ``"auto"``, ``"gram"``, ``"cholesky"``, ``"eigh"`` or ``"svd"``.
+        solver: ``"auto"``, ``"gram"``, ``"cholesky"``, ``"eigh"``, ``"svd"`` or ``"lsmr"``.
         ridge: relative ridge; a traced one is taken to be in the range of the Gram solvers.
         dtype: of the Jacobian.
         rows: of the Jacobian, N k.
         columns: of the Jacobian, n.
 
     Returns:
-        ``"gram"``, ``"cholesky"``, ``"eigh"`` or ``"svd"``, and the reason.
+        The solver and the reason.
 
     Raises:
         ValueError: if the name is unknown, or the ridge is below what the dtype supports.
@@ -54,7 +54,7 @@ def choose_solver(solver: str, ridge: Number, dtype, rows: int, columns: int) ->
     Reference: theory.md, Numerics.
     """
     if solver not in SOLVERS:
-        raise ValueError(f"solver is {solver!r}; expected 'auto', 'gram', 'cholesky', 'eigh' or 'svd'.")
+        raise ValueError(f"solver is {solver!r}; expected one of {', '.join(map(repr, SOLVERS))}.")
     name, eps, limit = jnp.dtype(dtype).name, float(jnp.finfo(dtype).eps), gram_limit(dtype)
     if is_concrete(ridge):
         if 0 < ridge < eps:
@@ -89,20 +89,29 @@ def check_memory(solver: str, dtype, rows: int, columns: int, kept: int) -> None
     Raises:
         MemoryError: with the estimate, what is free, and what would need less.
     """
-    item, short = jnp.dtype(dtype).itemsize, min(rows, columns)
-    numbers = {
+    numbers = memory(solver, rows, columns, kept) * jnp.dtype(dtype).itemsize
+    free = free_memory()
+    if free is not None and numbers > free:
+        less = {
+            "gram": "fewer probes, or solver='lsmr'",
+            "lsmr": "a smaller chunk_size",
+        }.get(solver, "fewer probes, or solver='gram' with a ridge that it supports")
+        raise MemoryError(
+            f"a lift of {rows} rows and {columns} parameters by solver {solver!r} takes about {numbers / 1e9:.3g} GB, "
+            f"and {free / 1e9:.3g} GB are free; expected {less}."
+        )
+
+
+def memory(solver: str, rows: int, columns: int, kept: int) -> int:
+    """Return about how many numbers a solver holds at once; kept is how many a row the ``"gram"`` solver keeps."""
+    short = min(rows, columns)
+    return {
         "gram": 3 * rows**2 + rows * kept,
         "cholesky": rows * columns + 3 * short**2,
         "eigh": rows * columns + 4 * short**2,
         "svd": 3 * rows * columns + 4 * short**2,
+        "lsmr": 40 * rows + 10 * columns,
     }[solver]
-    free = free_memory()
-    if free is not None and numbers * item > free:
-        less = "fewer probes" if solver == "gram" else "fewer probes, or solver='gram' with a ridge that it supports"
-        raise MemoryError(
-            f"a lift of {rows} rows and {columns} parameters by solver {solver!r} takes about {numbers * item / 1e9:.3g} GB, "
-            f"and {free / 1e9:.3g} GB are free; expected {less}."
-        )
 
 
 def free_memory() -> int | None:
@@ -229,12 +238,16 @@ def cholesky(A: Float[Array, "P n"], ridge: Number) -> tuple[Solve, Float[Array,
     return solve, damping
 
 
-def largest_eigenvalue(gram: Float[Array, "m m"], steps: int = 30) -> Float[Array, ""]:
+def largest_eigenvalue(
+    gram: Float[Array, "m m"] | Callable, steps: int = 30, size: int | None = None, dtype=None
+) -> Float[Array, ""]:
     """Return the largest eigenvalue of a positive semidefinite matrix by Lanczos steps, orthogonalised in full.
 
     Args:
-        gram: the matrix, shape ``(m, m)``.
+        gram: the matrix, shape ``(m, m)``, or the function that multiplies a vector by it.
         steps: dimension of the Krylov space.
+        size: m, if gram is a function.
+        dtype: of vectors, if gram is a function.
 
     Returns:
         The largest Ritz value, shape ``()``.
@@ -244,19 +257,22 @@ def largest_eigenvalue(gram: Float[Array, "m m"], steps: int = 30) -> Float[Arra
         >>> float(largest_eigenvalue(jnp.diag(jnp.array([1.0, 5.0, 2.0]))).round(5))
         5.0
     """
-    m = gram.shape[0]
+    multiply, m, dtype = (gram, size, dtype) if callable(gram) else (lambda v: gram @ v, gram.shape[0], gram.dtype)
     steps = min(steps, m)
     start = np.random.default_rng(0).standard_normal(m)  # by numpy, at trace time: nothing to compile
-    basis = jnp.zeros((steps, m), gram.dtype).at[0].set(jnp.asarray(start / np.linalg.norm(start), gram.dtype))
+    empty = jnp.zeros((steps, m), dtype)
+    basis = empty.at[0].set(jnp.asarray(start / np.linalg.norm(start), dtype))
 
-    def step(i, basis):
-        before = jnp.linalg.norm(image := gram @ basis[i])
+    def step(i, state):
+        basis, images = state
+        before = jnp.linalg.norm(image := multiply(basis[i]))
+        images = images.at[i].set(image)
         for _ in range(2):  # twice is enough
             image = image - (basis @ image) @ basis
         size = jnp.linalg.norm(image)
         # an invariant space is exhausted: a zero row adds nothing to the Ritz values
         new = jnp.where(size > 1e-10 * before, image / jnp.where(size > 0, size, 1), 0)
-        return basis.at[i + 1].set(new)
+        return basis.at[i + 1].set(new, mode="drop"), images  # the last one has no place
 
-    basis = jax.lax.fori_loop(0, steps - 1, step, basis)
-    return jnp.clip(jnp.linalg.eigvalsh(basis @ gram @ basis.T)[-1], 0)
+    basis, images = jax.lax.fori_loop(0, steps, step, (basis, empty))
+    return jnp.clip(jnp.linalg.eigvalsh(basis @ images.T)[-1], 0)

@@ -158,7 +158,7 @@ CASES = {
     "ridge None": (lambda: lift(ridge=None), TypeError, "ridge is None; expected a finite number of at least 0"),
     "ridge below the dtype": (lambda: lift(ridge=1e-17), ValueError, "ridge is 1e-17, below what float64 supports; expected 0 (a pseudo-inverse), or at least 2.2e-16"),
     "ridge unsound for a Gram solver": (lambda: lift(ridge=1e-9, solver="eigh"), ValueError, "ridge is 1e-09, unsound for solver='eigh' in float64; expected at least 4.7e-08, or solver='svd'"),
-    "unknown solver": (lambda: lift(solver="lstsq"), ValueError, "solver is 'lstsq'; expected 'auto', 'gram', 'cholesky', 'eigh' or 'svd'"),
+    "unknown solver": (lambda: lift(solver="lstsq"), ValueError, "solver is 'lstsq'; expected one of 'auto', 'gram', 'cholesky', 'eigh', 'svd', 'lsmr'"),
     "floor negative": (lambda: lift(floor=-1.0), ValueError, "floor is -1.0; expected a finite number of at least 0"),
     "chunk size 0": (lambda: lift(chunk_size=0), ValueError, "chunk_size is 0; expected None or a positive whole number of probes"),
     "chunk size a bool": (lambda: lift(chunk_size=True), ValueError, "chunk_size is True; expected None or a positive whole number of probes"),

@@ -238,8 +238,53 @@ def test_a_solve_that_does_not_fit_is_refused_before_it_is_tried(monkeypatch):
     ):
         st.lift(net.apply, params, probes, ETA, 1e-9)
     monkeypatch.setattr("symtutor.solvers.free_memory", lambda: 10**6)
-    with pytest.raises(MemoryError, match="by solver 'gram' takes about .* expected fewer probes"):
-        st.lift(net.apply, params, probes, ETA, 1e-4)
+    with pytest.raises(MemoryError, match="by solver 'gram' takes about .* expected fewer probes, or solver='lsmr'"):
+        st.lift(net.apply, params, probes, ETA, 1e-4, solver="gram")
+    with pytest.raises(MemoryError, match="by solver 'cholesky' takes about .* expected fewer probes"):
+        st.subset_check(net.apply, params, probes, ETA, params, st.polar_probes(3, 9, offset=0.5))
+
+
+def test_where_not_even_the_gram_matrix_fits_an_iteration_takes_over(monkeypatch):
+    net, probes = st.mlp((2, 150, 150, 1)), st.polar_probes(radii=16, angles=64)
+    params = net.init(jax.random.key(0))
+    monkeypatch.setattr("symtutor.solvers.free_memory", lambda: 20 * 10**6)  # the Gram matrix of 1024 rows takes 25 MB
+    by_lsmr = st.lift(net.apply, params, probes, ETA, 1e-2)
+    assert by_lsmr.solver == "lsmr" and by_lsmr.reason.startswith("1024 rows: J J^T would take 0.0")
+    monkeypatch.undo()
+    by_gram = st.lift(net.apply, params, probes, ETA, 1e-2)
+    np.testing.assert_allclose(flat(by_lsmr.direction), flat(by_gram.direction), atol=1e-4 * float(by_gram.norm))
+
+
+def test_an_iteration_that_did_not_converge_is_no_answer(monkeypatch):
+    net, probes = st.mlp((2, 16, 16, 1)), st.polar_probes(radii=4, angles=32)
+    monkeypatch.setattr("symtutor.lifting.LSMR_STEPS", 5)
+    with pytest.raises(FloatingPointError, match="solver 'lsmr' failed at ridge 0.0001"):
+        st.lift(net.apply, net.init(jax.random.key(0)), probes, ETA, 1e-4, solver="lsmr")
+
+
+def test_ridge_paths_bands_and_sensitivities_of_a_large_network_hold_no_jacobian(monkeypatch):
+    """A Jacobian here would be 256 x 400,000 numbers; building one is an error."""
+    net = st.mlp((2, 630, 630, 1))
+    params, probes, heldout = net.init(jax.random.key(0)), st.polar_probes(8, 32), st.polar_probes(7, 34, offset=0.5)
+    monkeypatch.setattr("symtutor.lifting.jacobian", None)
+    path = st.choose_ridge(net.apply, params, probes, ETA, heldout, [1e-2, 1e-4])
+    c = st.lift(net.apply, params, probes, ETA, 1e-4, heldout)
+    np.testing.assert_allclose(path.residuals[1], c.residual, rtol=1e-4)
+    np.testing.assert_allclose(path.heldout_residuals[1], c.heldout_residual, rtol=1e-4)
+    band = st.attribution_band(net.apply, params, [probes], ETA, [1e-2, 1e-4])
+    att = st.attribute(net.apply, params, probes, ETA, c)
+    np.testing.assert_allclose(band.explained[0, 1], att.explained, atol=1e-9)
+    np.testing.assert_allclose(flat(band.shares[0]["W"][0, 1]), flat(att.shares[0]["W"]), atol=1e-6)
+
+
+def test_sensitivity_holds_a_chunk_of_derivatives_at_a_time(monkeypatch):
+    f, params, _ = ZOO["three outputs"]
+    probes = st.probes_from_data(X, jnp.arange(1.0, 12.0) / 66)
+    S = np.sqrt(np.asarray(jnp.repeat(probes.w, 3)) @ np.asarray(st.jacobian(f, params, X)) ** 2)
+    for chunk_size in (None, 1, 4, 11, 99):
+        np.testing.assert_allclose(flat(st.sensitivity(f, params, probes, chunk_size=chunk_size)), S, rtol=1e-12)
+    compiled = jax.jit(lambda p: st.sensitivity(f, p, probes, chunk_size=1)).lower(params).compile()
+    assert compiled.memory_analysis().temp_size_in_bytes < 11 * 8 * len(S)  # less than the derivatives of all
 
 
 SHARDED = """

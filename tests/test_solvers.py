@@ -149,7 +149,7 @@ def test_choice_follows_the_size_and_says_why():
         ("cholesky", 0.0, "float64", "ridge is 0, unsound"),
         ("svd", 1e-17, "float64", "ridge is 1e-17, below what float64 supports; expected 0"),
         ("auto", 1e-8, "float32", "ridge is 1e-08, below what float32 supports; expected 0"),
-        ("qr", 1e-2, "float64", "solver is 'qr'; expected 'auto'"),
+        ("qr", 1e-2, "float64", "solver is 'qr'; expected one of 'auto'"),
     ],
 )
 def test_unsound_choices_are_refused(asked, ridge, dtype, said):
