@@ -14,7 +14,7 @@ from jax.flatten_util import ravel_pytree
 from jaxtyping import Array, Float, Int, PyTree
 
 from symtutor import checks, solvers
-from symtutor.lifting import Lift, jacobian_dtype, linear_system, solve, tangent_residual
+from symtutor.lifting import Lift, jacobian_dtype, linear_system, solve, spectrum_for, tangent_residual, weighted_rows
 from symtutor.probes import Probes, auto_sharded, inner_product
 from symtutor.sensitivity import sensitivity
 
@@ -302,9 +302,11 @@ def attribution_band(
     for ridge in ridges if checks.is_concrete(ridges) else ():
         checks.check_ridge(ridge, "an entry of ridges")
         solvers.choose_solver("svd", ridge, dtype, 1, 1)
-    sound = checks.is_concrete(ridges) and min(ridges) >= solvers.gram_limit(dtype)
-    factorise = solvers.eigh if sound else solvers.svd
-    rows = [_shares_over_ridges(f, params, probes, tangent, ridges, factorise, chunk_size) for probes in probe_sets]
+    least = float(min(ridges)) if checks.is_concrete(ridges) else 0.0
+    rows = [
+        _shares_over_ridges(f, params, probes, tangent, ridges, spectrum_for(f, params, probes, least), chunk_size)
+        for probes in probe_sets
+    ]
     shares, explained, residuals = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
     return AttributionBand(shares, explained, residuals, ridges)
 
@@ -465,9 +467,7 @@ def greedy_scores(
 def _attribute(f, params, probes, tangent, direction, S):
     eta = tangent(f, params, probes.x)
     square = inner_product(eta, eta, probes.w)
-    _, pull_back = jax.vjp(lambda p: jax.vmap(f, (None, 0))(p, probes.x), params)
-    weights = probes.w.reshape(probes.w.shape + (1,) * (eta.ndim - 1))
-    (correlation,) = pull_back(eta * weights)  # <J_i, eta> for every i, by one reverse pass
+    correlation = _correlation(f, params, probes, weighted_rows(eta.reshape(-1), probes.w))
     scale = jnp.where(square > 0, 1 / jnp.where(square > 0, square, 1), 0)
     shares = jax.tree.map(lambda ci, ji: ci * ji * scale, direction, correlation)
     scaled = jax.tree.map(lambda ci, si: ci * si * jnp.sqrt(scale), direction, S)
@@ -475,18 +475,25 @@ def _attribute(f, params, probes, tangent, direction, S):
 
 
 @eqx.filter_jit
-def _shares_over_ridges(f, params, probes, tangent, ridges, factorise, chunk_size):
-    A, y = linear_system(f, params, probes, tangent, chunk_size)
-    spectrum, correlation, square = factorise(A), A.T @ y, y @ y
-    unravel = ravel_pytree(params)[1]
+def _shares_over_ridges(f, params, probes, tangent, ridges, spectrum, chunk_size):
+    solve_at, y = spectrum(f, params, probes, tangent, chunk_size)
+    correlation = _correlation(f, params, probes, y)
+    square = y @ y
     scale = jnp.where(square > 0, 1 / jnp.where(square > 0, square, 1), 0)
 
     def one(ridge):
-        c, _ = spectrum.solve(y, ridge)
-        shares = c * correlation * scale
-        return unravel(shares), shares.sum(), jnp.linalg.norm(A @ c - y) * jnp.sqrt(scale)
+        c, image = solve_at(ridge)
+        shares = jax.tree.map(lambda ci, ji: ci * ji * scale, c, correlation)
+        explained = sum(leaf.sum() for leaf in jax.tree.leaves(shares))
+        return shares, explained, jnp.linalg.norm(image - y) * jnp.sqrt(scale)
 
     return jax.lax.map(one, ridges)
+
+
+def _correlation(f, params, probes, y):
+    """Return ``<J_i, eta>`` for every i by one reverse pass, from the weighted tangent y."""
+    values, pull_back = jax.vjp(lambda p: jax.vmap(f, (None, 0))(p, probes.x), params)
+    return pull_back(weighted_rows(y, probes.w).reshape(values.shape))[0]
 
 
 @eqx.filter_jit

@@ -224,8 +224,7 @@ def choose_ridge(
         least = float(min(ridges))
     else:
         least = 0.0
-    factorise = solvers.eigh if least >= solvers.gram_limit(dtype) else solvers.svd
-    path = _ridge_path(f, params, probes, tangent, heldout, ridges, factorise, chunk_size)
+    path = _ridge_path(f, params, probes, tangent, heldout, ridges, spectrum_for(f, params, probes, least), chunk_size)
     if checks.is_concrete(path):
         # the same words for the same faults: a tangent below the floor, probes that are not closed, values not finite
         lift(f, params, probes, tangent, path.ridge, chunk_size=chunk_size)
@@ -477,18 +476,58 @@ def _heldout_residual(f, params, heldout, tangent, direction):
 
 
 @eqx.filter_jit
-def _ridge_path(f, params, probes, tangent, heldout, ridges, factorise, chunk_size):
-    A, y = linear_system(f, params, probes, tangent, chunk_size)
-    spectrum = factorise(A)
-    unravel = ravel_pytree(params)[1]
+def _ridge_path(f, params, probes, tangent, heldout, ridges, spectrum, chunk_size):
+    solve_at, y = spectrum(f, params, probes, tangent, chunk_size)
 
     def one(ridge):
-        c, _ = spectrum.solve(y, ridge)
-        residual = _relative(jnp.linalg.norm(A @ c - y), jnp.linalg.norm(y))
-        return residual, tangent_residual(f, params, heldout, tangent, unravel(c)), jnp.linalg.norm(c)
+        c, image = solve_at(ridge)
+        residual = _relative(jnp.linalg.norm(image - y), jnp.linalg.norm(y))
+        return residual, tangent_residual(f, params, heldout, tangent, c), jnp.linalg.norm(ravel_pytree(c)[0])
 
     residuals, heldout_residuals, norms = jax.lax.map(one, ridges)
     return RidgePath(ridges, residuals, heldout_residuals, norms, ridges[jnp.argmin(heldout_residuals)])
+
+
+def spectrum_for(f, params, probes, least: float) -> Callable:
+    """Return which spectrum to use for many ridges, the least of which is given: without J where that is sound."""
+    dtype = jacobian_dtype(params)
+    solver, _ = choose_solver("auto", max(least, float(jnp.finfo(dtype).eps)), f, params, probes)
+    return {"gram": gram_spectrum, "cholesky": eigh_spectrum, "svd": svd_spectrum}[solver]
+
+
+def gram_spectrum(f, params, probes, tangent, chunk_size):
+    """Return the function from a ridge to (c, J c), and the weighted tangent, by eigenvectors of ``J J^T``, without J."""
+    y, _ = _target(f, params, probes, tangent)
+    values, U = jnp.linalg.eigh(_kernel(f, params, probes, chunk_size))
+    parts = U.T @ y
+
+    def solve_at(ridge):
+        damping = ridge**2 * values[-1]
+        a = U @ (parts / jnp.where(values + damping > 0, values + damping, jnp.inf))
+        return _moved(f, params, probes, a, chunk_size)
+
+    return solve_at, y
+
+
+def eigh_spectrum(f, params, probes, tangent, chunk_size):
+    """As `gram_spectrum`, with J, by eigenvectors of its smaller Gram matrix."""
+    return _dense_spectrum(solvers.eigh, f, params, probes, tangent, chunk_size)
+
+
+def svd_spectrum(f, params, probes, tangent, chunk_size):
+    """As `gram_spectrum`, with J, by singular vectors: sound at any ridge."""
+    return _dense_spectrum(solvers.svd, f, params, probes, tangent, chunk_size)
+
+
+def _dense_spectrum(factorise, f, params, probes, tangent, chunk_size):
+    A, y = linear_system(f, params, probes, tangent, chunk_size)
+    spectrum, unravel = factorise(A), ravel_pytree(params)[1]
+
+    def solve_at(ridge):
+        c, _ = spectrum.solve(y, ridge)
+        return unravel(c), A @ c
+
+    return solve_at, y
 
 
 def _explain(f, params, probes, tangent, result, chunk_size):

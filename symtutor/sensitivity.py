@@ -15,6 +15,9 @@ from jaxtyping import Array, Float, PyTree
 from symtutor.checks import check_chunk_size, check_params, check_points, check_probes, output_shape
 from symtutor.probes import Probes, auto_sharded
 
+BYTES_AT_ONCE = 2**29
+"""Derivatives that are only summed up are held up to this size."""
+
 
 def pointwise_sensitivity(
     f: Callable, params: PyTree, x: Float[Array, "N *input"], *, chunk_size: int | None = None
@@ -55,7 +58,7 @@ def sensitivity(f: Callable, params: PyTree, probes: Probes, *, chunk_size: int 
         f: function ``f(params, x)`` of one input.
         params: pytree of float arrays.
         probes: points and weights.
-        chunk_size: how many probes at a time; all at once if None.
+        chunk_size: how many probes at a time; if None, as many as take half a gigabyte.
 
     Returns:
         A pytree of the shape of params, with entries of at least 0.
@@ -73,9 +76,11 @@ def sensitivity(f: Callable, params: PyTree, probes: Probes, *, chunk_size: int 
 
     Reference: theory.md, Notation.
     """
+    check_params(params)
     check_probes(probes)
-    probes = auto_sharded(probes)
-    return _aggregated(params, pointwise_sensitivity(f, params, probes.x, chunk_size=chunk_size), probes.w)
+    check_chunk_size(chunk_size)
+    probes, scalar = auto_sharded(probes), output_shape(f, params, probes.x) == ()
+    return _aggregated(f, params, probes, scalar, chunk_size)
 
 
 def jacobian(
@@ -118,13 +123,26 @@ def _pointwise(f, params, x, scalar, chunk_size):
     return jax.vmap(one)(x) if chunk_size is None else jax.lax.map(one, x, batch_size=chunk_size)
 
 
-@jax.jit
-def _aggregated(params, columns, w):
-    def aggregate(leaf, values):
-        squares = (values**2).reshape(w.shape[0], -1, leaf.size).sum(axis=1)  # sum over outputs
-        return jnp.sqrt(w @ squares).reshape(leaf.shape)  # (N,) x (N, size) -> (size,)
+@eqx.filter_jit
+def _aggregated(f, params, probes, scalar, chunk_size):
+    """Sum squares over chunks of probes, so that only one chunk's derivatives are held."""
+    N = probes.x.shape[0]
+    size = min(N, chunk_size or max(1, BYTES_AT_ONCE // sum(leaf.nbytes for leaf in jax.tree.leaves(params))))
+    padding = -N % size  # by the first probe with weight 0
+    x = jnp.concatenate([probes.x, jnp.broadcast_to(probes.x[:1], (padding, *probes.x.shape[1:]))])
+    w = jnp.concatenate([probes.w, jnp.zeros(padding, probes.w.dtype)])
 
-    return jax.tree.map(aggregate, params, columns)
+    def add(total, chunk):
+        points, weights = chunk
+
+        def square(leaf, so_far):
+            squares = (leaf**2).reshape(size, -1, *so_far.shape).sum(axis=1)  # sum over outputs
+            return so_far + jnp.tensordot(weights.astype(squares.dtype), squares, 1)  # (size,) x (size, ...) -> (...)
+
+        return jax.tree.map(square, _pointwise(f, params, points, scalar, None), total), None
+
+    chunks = x.reshape(-1, size, *x.shape[1:]), w.reshape(-1, size)
+    return jax.tree.map(jnp.sqrt, jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), chunks)[0])
 
 
 @partial(jax.jit, static_argnums=1)

@@ -27,6 +27,9 @@ from symtutor.checks import (
 from symtutor.groups import Group
 from symtutor.probes import Probes, auto_sharded, function_norm, inner_product
 
+POINTS_AT_ONCE = 4096
+"""How many turned points a group average evaluates at a time."""
+
 
 def orbit(
     f: Callable, params: PyTree, x: Float[Array, "N *input"], group: Group, t: Number, generator: int = 0
@@ -309,12 +312,20 @@ def _average(f, params, x, group):
     shape = jax.eval_shape(lambda p, points: jax.vmap(f, (None, 0))(p, points), params, x)
     weights = jnp.asarray(group.weights, dtype=shape.dtype)
 
-    def add(total, element):
-        g, weight = element
-        return total + weight * transform(f, params, x, g, g.T, group.output), None  # g^-1 = g^T
+    # a few elements at a time: little memory, whatever the number of elements, and large enough products to be quick
+    block = max(1, min(len(weights), POINTS_AT_ONCE // x.shape[0]))
+    padding = -len(weights) % block  # by the identity with weight 0
+    identity = jnp.eye(group.dimension, dtype=x.dtype)
+    elements = jnp.concatenate([elements, jnp.broadcast_to(identity, (padding, *identity.shape))])
+    weights = jnp.concatenate([weights, jnp.zeros(padding, weights.dtype)])
 
-    # one element at a time: the memory of one evaluation, whatever the number of elements
-    return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), (elements, weights))[0]
+    def add(total, some):
+        g, weight = some
+        moved = jax.vmap(lambda g: transform(f, params, x, g, g.T, group.output))(g)  # g^-1 = g^T
+        return total + jnp.tensordot(weight, moved, 1), None  # (b,) x (b, N, ...) -> (N, ...)
+
+    blocks = elements.reshape(-1, block, *identity.shape), weights.reshape(-1, block)
+    return jax.lax.scan(add, jnp.zeros(shape.shape, shape.dtype), blocks)[0]
 
 
 @eqx.filter_jit

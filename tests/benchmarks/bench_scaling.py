@@ -1,0 +1,288 @@
+"""One lift from a thousand parameters to a million, beside other libraries: ``make bench``.
+
+The clock starts from (f, params, probes) for all, in float64, warm, blocked until ready. Each figure comes from a process of its
+own, so that its peak memory is its own. A ridge and a cut are different regularisations: both are 1e-4 of the largest singular
+value, and residuals and norms are printed. Peers that are not installed are left out: ``pip install -e '.[bench]'``.
+
+``bench_scaling.py`` measures and writes the table that the chapter on scaling reads; ``--one`` is what it runs.
+"""
+
+import argparse
+import importlib.util
+import json
+import platform
+import resource
+import subprocess
+import sys
+import time
+from importlib import metadata
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.flatten_util import ravel_pytree
+
+import symtutor as st
+from symtutor.lifting import linear_system, tangent_residual
+from symtutor.tables import PACKAGE
+
+TABLE = PACKAGE / "experiments" / "scaling_bench.json"
+RIDGE = 1e-4
+GRIDS = {256: (8, 32), 512: (16, 32), 1024: (16, 64), 2048: (32, 64), 4096: (64, 64)}
+NETS = {
+    1185: (2, 32, 32, 1),
+    4417: (2, 64, 64, 1),
+    10221: (2, 70, 70, 70, 1),
+    98121: (2, 220, 220, 220, 1),
+    132609: (2, 256, 256, 256, 1),
+    984201: (2, 700, 700, 700, 1),
+}
+SIZES = [
+    (1185, 256), (1185, 512), (4417, 512), (4417, 1024), (10221, 2048), (98121, 2048), (132609, 1024), (984201, 512),
+    (984201, 2048), (984201, 4096),
+]  # fmt: skip
+MEMORY = 6e9
+"""What needs more for the Jacobian alone is not run."""
+
+
+def problem(n: int, probes: int):
+    """Return f, params, probes, held-out probes and the tangent of one size."""
+    net = st.mlp(NETS[n])
+    radii, angles = GRIDS[probes]
+    grids = st.polar_probes(radii, angles), st.polar_probes(radii - 1, angles + 2, offset=0.5)
+    return net.apply, net.init(jax.random.key(0)), *grids, st.orbit_tangent(st.so2())
+
+
+def symtutor(f, params, probes, eta, damping):
+    """Lift with the library."""
+    return lambda: ravel_pytree(st.lift(f, params, probes, eta, ridge=RIDGE).direction)[0]
+
+
+def by_hand(f, params, probes, eta, damping):
+    """Multiply the layers' products by hand and factorise: no direction, the least that a lift can cost."""
+
+    @jax.jit
+    def run(params, x, w):
+        activations = [x]
+        for layer in params[:-1]:
+            activations.append(jnp.tanh(activations[-1] @ layer["W"].T + layer["b"]))
+        back, K = jnp.ones((x.shape[0], 1)), 0
+        for i in reversed(range(len(params))):
+            K = K + (back @ back.T) * (activations[i] @ activations[i].T + 1)
+            if i:
+                back = (back @ params[i]["W"]) * (1 - activations[i] ** 2)
+        K = jnp.sqrt(w)[:, None] * K * jnp.sqrt(w)
+        return jax.scipy.linalg.cholesky(K + damping * jnp.eye(K.shape[0]), lower=True)
+
+    return lambda: run(params, probes.x, probes.w)
+
+
+def jax_lstsq(f, params, probes, eta, damping):
+    """Build the Jacobian, then jax's least squares."""
+
+    @jax.jit
+    def run(params):
+        A, y = linear_system(f, params, probes, eta)
+        return jnp.linalg.lstsq(A, y, rcond=RIDGE)[0]
+
+    return lambda: run(params)
+
+
+def lineax_svd(f, params, probes, eta, damping):
+    """Build the Jacobian, then lineax's SVD solver."""
+    import lineax
+
+    @jax.jit
+    def run(params):
+        A, y = linear_system(f, params, probes, eta)
+        return lineax.linear_solve(lineax.MatrixLinearOperator(A), y, lineax.SVD(rcond=RIDGE)).value
+
+    return lambda: run(params)
+
+
+def matfree_lsmr(f, params, probes, eta, damping):
+    """Damped LSMR with products by J^T alone, stopped at 1e-6."""
+    from matfree.lstsq import lsmr
+
+    solve = lsmr(atol=1e-6, btol=1e-6, ctol=0.0, maxiter=2000)
+
+    @jax.jit
+    def run(params):
+        roots = jnp.sqrt(probes.w)
+
+        def transposed(u):  # J^T u
+            return ravel_pytree(jax.vjp(lambda p: jax.vmap(f, (None, 0))(p, probes.x) * roots, params)[1](u)[0])[0]
+
+        return solve(transposed, roots * eta(f, params, probes.x), damp=jnp.sqrt(damping))[0]
+
+    return lambda: run(params)
+
+
+def _netket(f, params, probes, eta, damping, solver):
+    import netket
+    from netket._src.ngd.srt import _compute_srt_update
+
+    def batched(variables, x):
+        return jax.vmap(f, (None, 0))(variables["params"], x)
+
+    solve = getattr(netket.optimizer.solver, solver)
+    if solver == "pinv_smooth":
+        solve = netket.optimizer.solver.pinv_smooth(rtol=RIDGE**2, rtol_smooth=RIDGE**2)
+
+    @jax.jit
+    def run(params):
+        roots = jnp.sqrt(probes.w)
+        O = netket.jax.jacobian(batched, params, probes.x, mode="real", dense=True)  # noqa: E741
+        rows, y = O * roots[:, None], eta(f, params, probes.x) * roots
+        shift = damping if solver == "cholesky" else 0.0
+        return _compute_srt_update(rows, y, diag_shift=shift, solver_fn=solve, mode="real", params_structure=params)[0]
+
+    return lambda: run(params)
+
+
+def netket_cholesky(*given):
+    """NetKet's minSR with its Cholesky solver."""
+    return _netket(*given, "cholesky")
+
+
+def netket_pinv_smooth(*given):
+    """NetKet's minSR with its smooth pseudo-inverse."""
+    return _netket(*given, "pinv_smooth")
+
+
+def torch_gelsd(f, params, probes, eta, damping):
+    """Build the Jacobian with jax, then torch's gelsd."""
+    import torch
+
+    system = jax.jit(lambda p: linear_system(f, p, probes, eta))
+
+    def run():
+        A, y = (torch.from_numpy(np.array(v)) for v in system(params))
+        return torch.linalg.lstsq(A, y[:, None], rcond=RIDGE, driver="gelsd").solution[:, 0].numpy()
+
+    return run
+
+
+PEERS = {
+    "symtutor": (symtutor, "jax"),
+    "layers by hand, Cholesky": (by_hand, "jax"),
+    "jax lstsq": (jax_lstsq, "jax"),
+    "lineax SVD": (lineax_svd, "lineax"),
+    "matfree LSMR": (matfree_lsmr, "matfree"),
+    "NetKet minSR, Cholesky": (netket_cholesky, "netket"),
+    "NetKet minSR, smooth pinv": (netket_pinv_smooth, "netket"),
+    "torch gelsd": (torch_gelsd, "torch"),
+}
+NO_JACOBIAN = ("symtutor", "layers by hand, Cholesky", "matfree LSMR")
+NO_LARGE_SVD = ("jax lstsq", "lineax SVD", "torch gelsd")
+
+
+def peak() -> float:
+    """Return the largest resident memory of this process so far, in bytes."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def measure(peer: str, n: int, size: int) -> dict:
+    """Time one peer at one size."""
+    st.enable_x64()
+    f, params, probes, heldout, eta = problem(n, size)
+    damping = 1.0
+    if peer != "symtutor":  # the peers are told the damping that ours finds: not on their clock
+        damping = float(st.lift(f, params, probes, eta, ridge=RIDGE).damping)
+    before, run = peak(), PEERS[peer][0](f, params, probes, eta, damping)
+    begin = time.perf_counter()
+    c = jax.block_until_ready(run())
+    first, times = time.perf_counter() - begin, []
+    while len(times) < 3 or (sum(times) < 3 and len(times) < 15):
+        begin = time.perf_counter()
+        jax.block_until_ready(run())
+        times.append(time.perf_counter() - begin)
+        if times[-1] > 30:
+            break
+    row = {"seconds": float(np.median(times)), "first call": first, "memory": max(peak() - before, 0)}
+    if peer == "layers by hand, Cholesky":
+        return row
+    direction = ravel_pytree(params)[1](jnp.asarray(c))
+    residual = jax.jit(lambda points, c: tangent_residual(f, params, points, eta, c))
+    return row | {
+        "residual": float(residual(probes, direction)),
+        "held-out residual": float(residual(heldout, direction)),
+        "norm": float(np.linalg.norm(np.asarray(c))),
+    }
+
+
+def flow() -> dict:
+    """Time a resolved flow of a million parameters beside its lifts."""
+    from symtutor.lifting import unchecked_lift
+
+    st.enable_x64()
+    f, params, probes, heldout, eta = problem(984201, 512)
+    ts = jnp.array([0.0, 0.1])
+
+    def run():
+        return st.resolved_flow(f, params, probes, eta, ts, ridge=RIDGE, tolerance=1e-3)
+
+    def lift():
+        return unchecked_lift(f, params, probes, eta, RIDGE, solver="gram").norm
+
+    traj = jax.block_until_ready(run())
+    times = {"flow": [], "lift": []}
+    for _ in range(5):
+        for name, call in (("flow", run), ("lift", lift)):
+            jax.block_until_ready(call())
+            begin = time.perf_counter()
+            jax.block_until_ready(call())
+            times[name].append(time.perf_counter() - begin)
+    seconds = {name: float(np.median(values)) for name, values in times.items()}
+    solves = int(traj.solves)
+    error = float(st.orbit_error(f, traj, heldout.x, st.so2())[-1])
+    return seconds | {"solves": solves, "flow over lifts": seconds["flow"] / (solves * seconds["lift"]), "error": error}
+
+
+def in_process(*arguments) -> dict:
+    """Run this script for one figure, and read what it prints last."""
+    done = subprocess.run([sys.executable, __file__, "--one", *map(str, arguments)], capture_output=True, text=True)
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["killed"])[-1][:200]}
+    return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def main() -> None:
+    """Measure all sizes and peers, print ratios, write the table."""
+    peers = [name for name, (_, package) in PEERS.items() if importlib.util.find_spec(package)]
+    rows = []
+    for n, size in SIZES:
+        print(f"{n} parameters, {size} probes, float64", flush=True)
+        ours = None
+        for peer in peers:
+            if peer not in NO_JACOBIAN and n * size * 8 * (3 if peer in NO_LARGE_SVD else 1) > MEMORY:
+                row = {"left out": f"its rows alone take {n * size * 8 / 1e9:.2g} GB"}
+            else:
+                row = in_process(peer, n, size)
+            rows.append({"peer": peer, "parameters": n, "probes": size} | row)
+            if "seconds" not in row:
+                print(f"  {peer:28} {row.get('left out') or row['failed']}", flush=True)
+                continue
+            ours = ours or row["seconds"]
+            extra = "".join(f"   {k} {row[k]:.3g}" for k in ("residual", "held-out residual", "norm") if k in row)
+            print(
+                f"  {peer:28} {1e3 * row['seconds']:9.1f} ms  ratio {row['seconds'] / ours:7.2f}"
+                f"  {row['memory'] / 1e6:7.0f} MB{extra}",
+                flush=True,
+            )
+    along = in_process("flow", 984201, 512)
+    print("resolved flow, 984201 parameters, 512 probes:", along)
+    versions = {name: metadata.version(package) for name, (_, package) in PEERS.items() if name in peers}
+    machine = {"cores": len(__import__("os").sched_getaffinity(0)), "python": platform.python_version()}
+    TABLE.write_text(json.dumps({"ridge": RIDGE, "versions": versions, "machine": machine, "rows": rows, "flow": along}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--one", nargs=3)
+    one = parser.parse_args().one
+    if one:
+        print(json.dumps(flow() if one[0] == "flow" else measure(one[0], int(one[1]), int(one[2]))))
+    else:
+        main()
