@@ -7,6 +7,8 @@ import optax
 import symtutor as st
 from symtutor.tables import write_table
 
+st.enable_x64()  # before any array is made
+
 SETTINGS = {
     "net": [2, 32, 32, 1],
     "steps": 3000,
@@ -111,5 +113,4 @@ def _repairs(seed: int, name: str) -> dict:
 
 
 if __name__ == "__main__":
-    st.enable_x64()
     write_table("repair", __file__, measure, SEEDS, SETTINGS)

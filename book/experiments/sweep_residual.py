@@ -9,6 +9,8 @@ from jax.flatten_util import ravel_pytree
 import symtutor as st
 from symtutor.tables import write_table
 
+st.enable_x64()  # before any array is made
+
 SETTINGS = {
     "net": [2, 32, 32, 1],
     "steps": 2000,
@@ -213,5 +215,4 @@ def _on_the_way(q, ridge):
 
 
 if __name__ == "__main__":
-    st.enable_x64()
     write_table("residual", __file__, measure, SEEDS, SETTINGS)
