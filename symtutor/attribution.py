@@ -440,7 +440,9 @@ def greedy_scores(
     f: Callable, params: PyTree, probes: Probes, tangent: Callable, k: int, ridge: checks.Number = 1e-4, *,
     chunk_size: int | None = None,
 ) -> PyTree:  # fmt: skip
-    """Choose k parameters one by one, each time the one that lowers the residual most: a bound for rankings, no rival.
+    """Choose k parameters one by one, each time the one that lowers the residual most.
+
+    It sees the very residual that rankings are judged by, so it is no rival of theirs. It shows that better sets exist.
 
     Forward selection: of what is left of the columns of J after projecting out the chosen ones, take the one with
     ``argmax <J_i, r>^2 / (norm(J_i)^2 + (ridge s1)^2)``, r being the residual.
