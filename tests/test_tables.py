@@ -83,4 +83,4 @@ def test_hash_sees_the_modules_behind_the_names_and_no_others(tmp_path, monkeypa
     seen = []
     monkeypatch.setattr(tables, "_code_lines", lambda path: seen.append(path.stem) or [])
     tables.source_hash(script)
-    assert {"lifting", "solvers", "sensitivity", "tangents", "groups", "probes"} == set(seen) - {"sweep"}
+    assert {"lifting", "gram", "solvers", "sensitivity", "tangents", "groups", "probes"} == set(seen) - {"sweep"}
