@@ -95,3 +95,12 @@ def test_outputs_may_be_narrower_than_inputs():
 
     assert projection(narrow, f32, X, VECTOR).dtype == jnp.float32
     assert flat(tangent_values(st.orbit_tangent(VECTOR), narrow, f32, X)).dtype == np.float32
+
+
+@pytest.mark.parametrize("points", [1, 700, 5000])
+def test_average_is_that_of_all_elements_however_many_go_at_a_time(points):
+    """Of seven elements five fit at a time beside 700 points, so the second block is filled up by elements of weight 0."""
+    x, group = jax.random.normal(jax.random.key(0), (points, 2)), st.cyclic(7)
+    f, w = (lambda w, x: jnp.dot(w, x) ** 3 + 1), jnp.array([1.0, 0.5])
+    wanted = np.mean([(np.asarray(x) @ np.asarray(g) @ np.asarray(w)) ** 3 + 1 for g in group.elements], axis=0)
+    np.testing.assert_allclose(st.equivariant_projection(f, w, x, group), wanted, atol=1e-12 * np.abs(wanted).max())
