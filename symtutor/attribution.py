@@ -578,5 +578,4 @@ def _by_layer(shares: PyTree, total: Callable) -> dict:
 
 
 def _name(path) -> str:
-    parts = (getattr(p, "key", getattr(p, "idx", getattr(p, "name", p))) for p in path)
-    return ".".join(str(part) for part in parts)
+    return jax.tree_util.keystr(path, simple=True, separator=".")

@@ -14,6 +14,7 @@ import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal, jaxpr_as_fun
@@ -21,8 +22,8 @@ from jaxtyping import Array, Float, PyTree
 
 DENSE_BYTES = 2**30
 """Rows that are not factored are held at once up to this size."""
-CALLS = ("jit", "pjit", "remat2", "checkpoint", "closed_call")
-"""Operations that run a program of their own, which is entered."""
+CALLS = ("jit", "pjit", "remat2", "closed_call")
+"""Operations that run a program of their own, which is entered. Of jax before 0.7: pjit."""
 
 
 @jax.tree_util.register_dataclass
@@ -42,6 +43,15 @@ class Outer:
     def shape(self) -> tuple[int, ...]:
         """Shape of the array that it stands for."""
         return self.left.shape[1:] + self.right.shape[1:]
+
+    @property
+    def dtype(self):
+        """Precision of the array that it stands for."""
+        return self.left.dtype
+
+    def astype(self, dtype) -> "Outer":
+        """Return the factors in another precision."""
+        return Outer(self.left.astype(dtype), self.right.astype(dtype))
 
     def map(self, left=lambda a: a, right=lambda a: a) -> "Outer":
         """Return the factors changed, each by a function of its own."""
@@ -91,6 +101,7 @@ def rows(f: Callable, params: PyTree, x: Float[Array, "N *input"]) -> list[Outer
     return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batched)  # (N, k, ...) -> (N k, ...)
 
 
+@eqx.filter_jit
 def gram(
     f: Callable, params: PyTree, x: Float[Array, "N *input"], *, chunk_size: int | None = None
 ) -> Float[Array, "P P"]:
@@ -103,8 +114,9 @@ def gram(
         f: function ``f(params, x)`` of one input, with an output of shape ``()`` or ``(k,)``.
         params: pytree of float arrays.
         x: inputs, shape ``(N, ...)``.
-        chunk_size: how many inputs at a time where gradients are not factored. If None, all at once up to `DENSE_BYTES`,
-            then as many as that allows.
+        chunk_size: how many inputs at a time where gradients are not factored; a chunk's gradients are taken once for
+            every chunk before it, so small ones cost time, and K can then not be differentiated in reverse. If None, all at
+            once up to `DENSE_BYTES`, then as many as that allows. Factors are held for all inputs.
 
     Returns:
         The matrix, shape ``(P, P)``; rows run over inputs, then outputs.
@@ -117,9 +129,9 @@ def gram(
     Reference: theory.md, Numerics; Novak, Sohl-Dickstein and Schoenholz (2022), for neural tangent kernels.
     """
     leaves = rows(f, params, x)
-    factored = [leaf for leaf in leaves if isinstance(leaf, Outer)]
-    K = sum(_outer_gram(leaf) for leaf in factored)
-    dense = [leaf.reshape(leaf.shape[0], -1) for leaf in leaves if not isinstance(leaf, Outer)]
+    dtype = jnp.result_type(*(leaf.dtype for leaf in leaves))
+    K = sum(_outer_gram(leaf, dtype) for leaf in leaves if isinstance(leaf, Outer))
+    dense = [_flat(leaf) for leaf in leaves if not isinstance(leaf, Outer)]
     if not dense:
         return K
     if chunk_size is None:
@@ -157,7 +169,7 @@ def plan(f: Callable, params: PyTree, x: Float[Array, "N *input"]) -> dict[str, 
     )
     plans = {}
     for (path, leaf), row in zip(jax.tree_util.tree_leaves_with_path(params), leaves, strict=True):
-        name = ".".join(str(getattr(p, "key", getattr(p, "idx", getattr(p, "name", p)))) for p in path)
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
         if isinstance(row, Outer):
             stored = math.prod(row.left.shape[1:]) + math.prod(row.right.shape[1:])
             plans[name] = LeafPlan(True, row.left.shape[1], leaf.size, stored)
@@ -166,8 +178,13 @@ def plan(f: Callable, params: PyTree, x: Float[Array, "N *input"]) -> dict[str, 
     return plans
 
 
-def _outer_gram(leaf: Outer) -> Float[Array, "P P"]:
-    A, B = (factor.reshape(*factor.shape[:2], -1) for factor in (leaf.left, leaf.right))  # (P, r, a), (P, r, b)
+def _flat(leaf):
+    return leaf.reshape(leaf.shape[0], math.prod(leaf.shape[1:]))  # not -1: a leaf may be empty
+
+
+def _outer_gram(leaf: Outer, dtype) -> Float[Array, "P P"]:
+    wide = leaf.astype(dtype)
+    A, B = (factor.reshape(*factor.shape[:2], -1) for factor in (wide.left, wide.right))  # (P, r, a), (P, r, b)
     rank = A.shape[1]
     if rank == 1:
         return (A[:, 0] @ A[:, 0].T) * (B[:, 0] @ B[:, 0].T)
@@ -189,11 +206,11 @@ def _dense_gram(f, params, x, chunk_size):
 
     def dense_rows(points):
         return jnp.concatenate(
-            [leaf.reshape(leaf.shape[0], -1) for leaf in rows(f, params, points) if not isinstance(leaf, Outer)], axis=1
+            [_flat(leaf) for leaf in rows(f, params, points) if not isinstance(leaf, Outer)], axis=1
         )
 
-    size = jax.eval_shape(dense_rows, parts[0]).shape[0]  # rows a chunk
-    dtype = jax.eval_shape(dense_rows, parts[0]).dtype
+    one = jax.eval_shape(dense_rows, parts[0])
+    size, dtype = one.shape[0], one.dtype  # rows a chunk
 
     def strip(i, K):
         G = dense_rows(parts[i])
@@ -224,7 +241,7 @@ def evaluate(jaxpr: Jaxpr, consts: list, args: list) -> list[Outer | Array]:
         values = [read(var) for var in eqn.invars]
         name = eqn.primitive.name
         if name in CALLS:
-            inner = eqn.params["jaxpr"]
+            inner = eqn.params["call_jaxpr" if name == "closed_call" else "jaxpr"]
             inner, inner_consts = (inner.jaxpr, inner.consts) if isinstance(inner, ClosedJaxpr) else (inner, [])
             results = evaluate(inner, inner_consts, values)
         else:
@@ -254,8 +271,10 @@ def _if_shorter(outer: Outer):
 def _dot(eqn, lhs, rhs):
     """Leave ``dot_general`` undone where its result is an outer product, or one factor of it takes the other operand in."""
     (contract_l, contract_r), batch = eqn.params["dimension_numbers"]
-    if any(batch) or eqn.params.get("preferred_element_type") not in (None, eqn.outvars[0].aval.dtype):
+    dtype = eqn.outvars[0].aval.dtype  # may be asked to be wider than the operands
+    if any(batch) or not (_holds(dtype, lhs.dtype) and _holds(dtype, rhs.dtype)):
         return None
+    lhs, rhs = lhs.astype(dtype), rhs.astype(dtype)
     if not isinstance(lhs, Outer) and not isinstance(rhs, Outer):
         r = math.prod(lhs.shape[i] for i in contract_l)
         a, b = math.prod(lhs.shape) // max(r, 1), math.prod(rhs.shape) // max(r, 1)
@@ -283,6 +302,11 @@ def _dot(eqn, lhs, rhs):
             axes = (0, *range(1 + kept, left.ndim), *range(1, 1 + kept))
             return _if_shorter(Outer(left.transpose(axes), outer.right))
     return None
+
+
+def _holds(wide, narrow) -> bool:
+    """Tell whether every number of one precision is one of the other, so that factors may be cast instead of products."""
+    return jnp.issubdtype(wide, jnp.floating) and jnp.issubdtype(narrow, jnp.floating) and jnp.promote_types(wide, narrow) == wide
 
 
 def _factor(value, contracted, r):
@@ -313,10 +337,10 @@ def _linear(name, eqn, values):
         return None
     if name == "convert_element_type":
         dtype = eqn.params["new_dtype"]
-        return outer.map(lambda a: a.astype(dtype), lambda a: a.astype(dtype))
+        return outer.astype(dtype) if _holds(dtype, outer.dtype) else None
     if name == "transpose":
         return _transposed(outer, eqn.params["permutation"])
-    if name in ("reshape", "squeeze", "expand_dims", "broadcast_in_dim"):
+    if name in ("reshape", "squeeze", "broadcast_in_dim") and eqn.params.get("dimensions") is None:
         return _reshaped(outer, eqn.outvars[0].aval.shape)
     return None
 

@@ -25,8 +25,8 @@ from symtutor.tangents import orthogonality
 LARGE = 2**24
 """Entries of a Jacobian from which on a solve's memory is estimated, and a cosine no longer measured."""
 
-LSMR_TOLERANCE, LSMR_STEPS = 1e-6, 5000
-"""When the iteration counts as converged, and when it gives up."""
+LSMR_STEPS = 5000
+"""When the iteration gives up."""
 
 
 @jax.tree_util.register_dataclass
@@ -156,13 +156,16 @@ def lift(
     checks.check_chunk_size(chunk_size)
     if heldout is not None:
         checks.check_heldout(probes, heldout)
+        heldout = auto_sharded(heldout)
     dtype = jacobian_dtype(params)
-    solver, reason = choose_solver(solver, ridge, f, params, probes, chunk_size)
-    floor = float(jnp.finfo(dtype).eps) ** 0.5 if floor is None else floor
+    solver, reason = choose_solver(solver, ridge, f, params, probes)
+    floor = default_floor(dtype) if floor is None else floor
     checks.check_ridge(floor, "floor")
     result = unchecked_lift(f, params, probes, tangent, ridge, heldout, floor, solver=solver, chunk_size=chunk_size)
     if checks.is_concrete(result):
-        _explain(f, params, probes, tangent, result, chunk_size)
+        if not result.ok:
+            explain_failure(f, params, probes, tangent, ridge, chunk_size, solver)
+        _warn(f, params, probes, tangent, result.tangent_norm, result.below_floor)
     return dataclasses.replace(result, reason=reason)
 
 
@@ -184,7 +187,7 @@ def choose_ridge(
         probes: points and weights that the solves use.
         tangent: function ``(f, params, x: (N, ...)) -> (N,)`` or ``(N, k)``.
         heldout: probes that no solve uses.
-        ridges: relative ridges to try, positive. By default half-decades up to 0.1, from 1e-7 in float64 and from
+        ridges: relative ridges to try. By default half-decades up to 0.1, from 1e-7 in float64 and from
             1e-5 in float32.
         chunk_size: how many probes at a time when the Jacobian is built.
 
@@ -194,6 +197,7 @@ def choose_ridge(
     Raises:
         TypeError: as `lift`.
         ValueError: as `lift`.
+        MemoryError: as `lift`; a path needs eigenvectors, so there is no iteration to fall back to.
 
     Warns:
         UserWarning: as `lift`.
@@ -213,6 +217,7 @@ def choose_ridge(
     probes = auto_sharded(probes)
     checks.check_tangent(tangent, f, params, probes.x)
     checks.check_heldout(probes, heldout)
+    heldout = auto_sharded(heldout)
     checks.check_chunk_size(chunk_size)
     dtype = jacobian_dtype(params)
     if ridges is None:
@@ -302,41 +307,47 @@ def solve(
 
 
 def jacobian_dtype(params):
-    """Return the dtype in which the Jacobian comes out."""
-    return jnp.result_type(*jax.tree.leaves(params))
+    """Return the dtype in which the Jacobian comes out, refusing one in which no linear system can be solved."""
+    dtype = jnp.result_type(*jax.tree.leaves(params))
+    if dtype not in (jnp.float32, jnp.float64):
+        raise TypeError(f"params are {dtype}; expected float32 or float64, which linear systems are solved in.")
+    return dtype
 
 
-def _relative(part, whole):
+def relative(part, whole):
     return jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1), 0)
 
 
 def tangent_residual(f, params, probes, tangent, direction):
     """Return norm(J c - eta) / norm(eta) on any probes, by one forward pass, without the Jacobian."""
+    direction = jax.tree.map(lambda c, p: c.astype(p.dtype), direction, params)
     eta = tangent(f, params, probes.x)
     moved = jax.vmap(lambda x: jax.jvp(lambda p: f(p, x), (params,), (direction,))[1])(probes.x)
-    return _relative(function_norm(moved - eta, probes.w), function_norm(eta, probes.w))
+    return relative(function_norm(moved - eta, probes.w), function_norm(eta, probes.w))
 
 
-def choose_solver(solver, ridge, f, params, probes, chunk_size=None) -> tuple[str, str]:
+def choose_solver(solver, ridge, f, params, probes) -> tuple[str, str]:
     """Return the solver for these sizes and why, refusing what would be unsound or would not fit into memory."""
     dtype = jacobian_dtype(params)
     rows = probes.x.shape[0] * math.prod(checks.output_shape(f, params, probes.x))
     columns = sum(leaf.size for leaf in jax.tree.leaves(params))
     asked = solver
     solver, reason = solvers.choose_solver(solver, ridge, dtype, rows, columns)
-    if not checks.is_concrete(params, ridge) or rows * columns <= LARGE:  # small ones need no estimate
+    if not checks.is_concrete(params, probes, ridge) or rows * max(rows, columns) <= LARGE:  # small ones need no estimate
         return solver, reason
-    kept = 0
+    kept, device = 0, next(iter(probes.x.devices()))
     if solver == "gram":
-        kept = sum(leaf.stored for leaf in plan(f, params, probes.x).values())
-        kept = min(kept, DENSE_BYTES // (rows * dtype.itemsize))  # then it goes by chunks
-        size, free = solvers.memory(solver, rows, columns, kept) * dtype.itemsize, solvers.free_memory()
+        leaves = plan(f, params, probes.x).values()
+        dense = sum(leaf.stored for leaf in leaves if not leaf.factored)
+        dense = min(dense, DENSE_BYTES // (rows * dtype.itemsize))  # then they go by chunks
+        kept = dense + sum(leaf.stored for leaf in leaves if leaf.factored)
+        size, free = solvers.memory(solver, rows, columns, kept) * dtype.itemsize, solvers.free_memory(device)
         if asked == "auto" and free is not None and size > free:
             solver, reason = (
                 "lsmr",
                 f"{rows} rows: J J^T would take {size / 1e9:.3g} GB, and {free / 1e9:.3g} GB are free",
             )
-    solvers.check_memory(solver, dtype, rows, columns, kept)
+    solvers.check_memory(solver, dtype, rows, columns, kept, device)
     return solver, reason
 
 
@@ -346,7 +357,7 @@ def unchecked_lift(
 ) -> Lift:  # fmt: skip
     """Lift without looking at the arguments; compiled in parts, so that parts that do not depend on f serve every f."""
     if solver in WITHOUT_J:
-        y, spread = _target(f, params, probes, tangent)
+        y, spread = target(f, params, probes, tangent)
         ridge, floor = jnp.asarray(ridge, y.dtype), jnp.asarray(floor, y.dtype)
         c, image, damping = WITHOUT_J[solver](f, params, probes, y, ridge, chunk_size)
         result = dataclasses.replace(_finished(c, image, y, spread, ridge, floor, damping), solver=solver)
@@ -384,24 +395,27 @@ def gram_solve(f, params, probes, y, ridge, chunk_size=None) -> tuple[PyTree, Fl
 def lsmr_solve(f, params, probes, y, ridge, chunk_size=None) -> tuple[PyTree, Float[Array, " P"], Float[Array, ""]]:
     """As `gram_solve`, by the damped LSMR of matfree: products with J and its transpose, nothing else.
 
-    LSMR's own stopping tests are loose, so the result is judged here: where ``norm(J^T (y - J c) - damping c)`` is above
-    ``LSMR_TOLERANCE norm(J^T y)``, c is not finite.
+    LSMR's own stopping tests are loose, so the result is judged here, by the slope ``g = J^T (y - J c) - damping c``.
+    The value that c minimises is at most ``norm(g)^2 / damping`` above the least. Where the root of that is above
+    ``tolerance norm(y)``, with a tolerance of 1e-6 (1e-3 in float32), c is not finite.
     """
     from matfree.lstsq import lsmr  # needed only here
 
-    unravel = ravel_pytree(params)[1]
+    flat, unravel = ravel_pytree(params)
+    wide = jnp.result_type(float)  # in which matfree makes its own numbers
 
     def pull(a):
-        return ravel_pytree(_moved(f, params, probes, a, chunk_size)[0])[0]
+        return ravel_pytree(_moved(f, params, probes, a.astype(y.dtype), chunk_size)[0])[0].astype(wide)
 
     square = solvers.largest_eigenvalue(lambda a: _moved(f, params, probes, a, chunk_size)[1], 30, y.shape[0], y.dtype)
     damping = ridge**2 * square
-    iterate = lsmr(atol=LSMR_TOLERANCE / 10, btol=0.0, ctol=0.0, maxiter=LSMR_STEPS, custom_vjp=False)
-    c, _ = iterate(pull, y, damp=jnp.sqrt(jnp.where(square > 0, damping, 1)))
-    image = _image(f, params, probes, unravel(c), chunk_size)
-    slope = pull(y)
-    good = jnp.linalg.norm(slope - pull(image) - damping * c) <= LSMR_TOLERANCE * jnp.linalg.norm(slope)
-    return unravel(jnp.where(good, c, jnp.nan)), image, damping
+    tolerance = max(1e-6, 1e4 * float(jnp.finfo(y.dtype).eps))
+    iterate = lsmr(atol=0.1 * tolerance * ridge.astype(wide), btol=0.0, ctol=0.0, maxiter=LSMR_STEPS, custom_vjp=False)
+    c, _ = iterate(pull, y.astype(wide), damp=jnp.sqrt(jnp.where(square > 0, damping, 1)).astype(wide))
+    image = _image(f, params, probes, unravel(c.astype(flat.dtype)), chunk_size)
+    slope = jnp.linalg.norm(pull(y - image) - damping * c)
+    good = slope <= tolerance * jnp.sqrt(damping) * jnp.linalg.norm(y)
+    return unravel(jnp.where(good, c, jnp.nan).astype(flat.dtype)), image, damping
 
 
 WITHOUT_J = {"gram": gram_solve, "lsmr": lsmr_solve}
@@ -423,7 +437,8 @@ def _spread(f, params, probes):
 
 
 @eqx.filter_jit
-def _target(f, params, probes, tangent):
+def target(f, params, probes, tangent):
+    """Return the weighted tangent, shape (P,), and norm(f - mean f)."""
     eta = tangent(f, params, probes.x)
     return weighted_rows(eta.reshape(-1), probes.w), _spread(f, params, probes)
 
@@ -483,23 +498,25 @@ def _image(f, params, probes, c, chunk_size):
 def _finished(c, image, y, spread, ridge, floor, damping):
     """Put together the Lift; a direction that is not finite or not wanted becomes zero."""
     tangent_norm = jnp.linalg.norm(y)
-    below_floor = tangent_norm <= floor * spread
     flat = ravel_pytree(c)[0]
     # where f is not finite, and so spread, its derivatives may still be, as those of jnp.where
-    ok = jnp.isfinite(flat).all() & jnp.isfinite(image).all() & jnp.isfinite(y).all() & jnp.isfinite(spread)
-    kept = ok & ~below_floor
+    ok = jnp.isfinite(flat).all() & jnp.isfinite(image).all() & jnp.isfinite(tangent_norm) & jnp.isfinite(spread)
+    # a minimiser is no worse than standing still: a solve that is has lost its figures
+    ok = ok & (jnp.linalg.norm(image - y) <= 1.001 * tangent_norm)
+    is_below = below_floor(y, spread, floor)
+    kept = ok & ~is_below
     image = jnp.where(kept, image, 0)
     return Lift(
         direction=jax.tree.map(lambda leaf: jnp.where(kept, leaf, 0), c),
-        residual=jnp.where(ok, _relative(jnp.linalg.norm(image - y), tangent_norm), 1),
+        residual=jnp.where(ok, relative(jnp.linalg.norm(image - y), tangent_norm), 1),
         heldout_residual=None,
         norm=jnp.where(kept, jnp.linalg.norm(flat), 0),
         tangent_norm=tangent_norm,
-        explained=jnp.where(ok, _relative(jnp.dot(image, y), tangent_norm**2), 0),
+        explained=jnp.where(ok, relative(jnp.dot(image, y), tangent_norm**2), 0),
         ridge=ridge,
         damping=damping,
         ok=ok,
-        below_floor=below_floor,
+        below_floor=is_below,
         solver="",
     )
 
@@ -528,7 +545,7 @@ def _ridge_path(f, params, probes, tangent, heldout, ridges, spectrum, chunk_siz
 
     def one(ridge):
         c, image = solve_at(ridge)
-        residual = _relative(jnp.linalg.norm(image - y), jnp.linalg.norm(y))
+        residual = relative(jnp.linalg.norm(image - y), jnp.linalg.norm(y))
         return residual, tangent_residual(f, params, heldout, tangent, c), jnp.linalg.norm(ravel_pytree(c)[0])
 
     residuals, heldout_residuals, norms = jax.lax.map(one, ridges)
@@ -538,13 +555,17 @@ def _ridge_path(f, params, probes, tangent, heldout, ridges, spectrum, chunk_siz
 def spectrum_for(f, params, probes, least: float) -> Callable:
     """Return which spectrum to use for many ridges, the least of which is given: without J where that is sound."""
     dtype = jacobian_dtype(params)
-    solver, _ = choose_solver("auto", max(least, float(jnp.finfo(dtype).eps)), f, params, probes)
+    rows = probes.x.shape[0] * math.prod(checks.output_shape(f, params, probes.x))
+    columns = sum(leaf.size for leaf in jax.tree.leaves(params))
+    ridge = max(least, float(jnp.finfo(dtype).eps))
+    sound, _ = solvers.choose_solver("auto", ridge, dtype, rows, columns)
+    solver, _ = choose_solver(sound, ridge, f, params, probes)  # by its name: there is nothing to fall back to
     return {"gram": gram_spectrum, "cholesky": eigh_spectrum, "svd": svd_spectrum}[solver]
 
 
 def gram_spectrum(f, params, probes, tangent, chunk_size):
     """Return the function from a ridge to (c, J c), and the weighted tangent, by eigenvectors of ``J J^T``, without J."""
-    y, _ = _target(f, params, probes, tangent)
+    y, _ = target(f, params, probes, tangent)
     values, U = jnp.linalg.eigh(_kernel(f, params, probes, chunk_size))
     parts = U.T @ y
 
@@ -577,19 +598,42 @@ def _dense_spectrum(factorise, f, params, probes, tangent, chunk_size):
     return solve_at, y
 
 
-def _explain(f, params, probes, tangent, result, chunk_size):
-    """Raise or warn about what the solve met; only where values are concrete."""
-    if not result.ok:
-        sensitivities = pointwise_sensitivity(f, params, probes.x, chunk_size=chunk_size)
-        checks.explain_not_finite(f, params, probes.x, tangent(f, params, probes.x), sensitivities)
-        raise FloatingPointError(
-            f"solver {result.solver!r} failed at ridge {float(result.ridge):.3g}; expected a larger ridge, or solver='svd'."
-        )
-    if result.below_floor:
+def explain_failure(f, params, probes, tangent, ridge, chunk_size, solver="auto"):
+    """Raise for a solve that came to nothing: naming the value that is not finite, if one is."""
+    sensitivities = pointwise_sensitivity(f, params, probes.x, chunk_size=chunk_size)
+    checks.explain_not_finite(f, params, probes.x, tangent(f, params, probes.x), sensitivities)
+    raise FloatingPointError(
+        f"solver {solver!r} failed at ridge {float(ridge):.3g}; expected a larger ridge, or solver='svd'."
+    )
+
+
+def look_at_tangent(f, params, probes, tangent, ridge, chunk_size):
+    """Raise and warn as `lift` does, for what solves without it; only where values are concrete."""
+    y, spread = target(f, params, probes, tangent)
+    if not checks.is_concrete(y, spread):
+        return
+    tangent_norm = jnp.linalg.norm(y)
+    if not jnp.isfinite(tangent_norm + spread):
+        explain_failure(f, params, probes, tangent, ridge, chunk_size)
+    _warn(f, params, probes, tangent, tangent_norm, below_floor(y, spread, default_floor(y.dtype)))
+
+
+def default_floor(dtype) -> float:
+    """Return the part of the spread of f below which a tangent is noise: the square root of the machine precision."""
+    return float(jnp.finfo(dtype).eps) ** 0.5
+
+
+def below_floor(y, spread, floor) -> Array:
+    """Tell whether a weighted tangent is too small beside the spread of f to be lifted."""
+    return jnp.linalg.norm(y) <= floor * spread
+
+
+def _warn(f, params, probes, tangent, tangent_norm, below_floor):
+    if below_floor:
         warnings.warn(
-            f"the tangent has norm {float(result.tangent_norm):.3g}, below the floor relative to norm(f - mean f): "
+            f"the tangent has norm {float(tangent_norm):.3g}, below the floor relative to norm(f - mean f): "
             "there is nothing to lift, and the direction is zero.",
-            stacklevel=3,
+            stacklevel=4,
         )
         return
     cosine = _cosine(f, params, probes, tangent)
@@ -598,7 +642,7 @@ def _explain(f, params, probes, tangent, result, chunk_size):
             f"eta and delta of {tangent.group.name} have cosine {abs(float(cosine)):.2g} on these probes, where 0 was "
             "expected: the probes are not closed under the group. Polar probes with more angles, or more of the data, "
             "bring it down.",
-            stacklevel=3,
+            stacklevel=4,
         )
 
 

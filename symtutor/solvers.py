@@ -1,20 +1,21 @@
-"""Dense least-squares solvers for ``min_c norm(A c - y)^2 + damping norm(c)^2`` with ``damping = (ridge s1)^2``.
+"""Which solver for ``min_c norm(A c - y)^2 + damping norm(c)^2`` with ``damping = (ridge s1)^2``; and those that use A.
 
 A is the weighted Jacobian, shape (P, n); s1 is its largest singular value. Each solver factorises first and then
-solves, so that one factorisation serves many right-hand sides (`cholesky`) or many ridges (`spectrum`).
+solves, so that one factorisation serves many right-hand sides (`cholesky`) or many ridges (`eigh`, `svd`).
 
-The two that form a Gram matrix square the condition number. They are sound for a ridge of at least
+Those that form a Gram matrix square the condition number. They are sound for a ridge of at least
 ``gram_limit(dtype)``; below it, and in float32, `svd` is the one to use.
 """
 
 import math
-import os
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import psutil
 from jaxtyping import Array, Float
 
 from symtutor.checks import Number, is_concrete
@@ -76,7 +77,7 @@ def choose_solver(solver: str, ridge: Number, dtype, rows: int, columns: int) ->
     return ("gram" if rows <= columns else "cholesky"), said
 
 
-def check_memory(solver: str, dtype, rows: int, columns: int, kept: int) -> None:
+def check_memory(solver: str, dtype, rows: int, columns: int, kept: int, device=None) -> None:
     """Refuse a solve that would not fit into the memory that is free, before anything large is allocated.
 
     Args:
@@ -85,17 +86,15 @@ def check_memory(solver: str, dtype, rows: int, columns: int, kept: int) -> None
         rows: of the Jacobian, N k.
         columns: of the Jacobian, n.
         kept: numbers a row that ``"gram"`` keeps.
+        device: where it is to run; JAX's first if None.
 
     Raises:
         MemoryError: with the estimate, what is free, and what would need less.
     """
     numbers = memory(solver, rows, columns, kept) * jnp.dtype(dtype).itemsize
-    free = free_memory()
+    free = free_memory(device)
     if free is not None and numbers > free:
-        less = {
-            "gram": "fewer probes, or solver='lsmr'",
-            "lsmr": "a smaller chunk_size",
-        }.get(solver, "fewer probes, or solver='gram' with a ridge that it supports")
+        less = {"gram": "fewer probes, or solver='lsmr'", "lsmr": "fewer probes"}.get(solver, "fewer probes, or solver='gram' with a ridge that it supports")
         raise MemoryError(
             f"a lift of {rows} rows and {columns} parameters by solver {solver!r} takes about {numbers / 1e9:.3g} GB, "
             f"and {free / 1e9:.3g} GB are free; expected {less}."
@@ -107,23 +106,29 @@ def memory(solver: str, rows: int, columns: int, kept: int) -> int:
     short = min(rows, columns)
     return {
         "gram": 3 * rows**2 + rows * kept,
-        "cholesky": rows * columns + 3 * short**2,
-        "eigh": rows * columns + 4 * short**2,
+        "cholesky": 2 * rows * columns + 3 * short**2,  # A is built of its leaves, which live beside it for a while
+        "eigh": 2 * rows * columns + 4 * short**2,
         "svd": 3 * rows * columns + 4 * short**2,
         "lsmr": 40 * rows + 10 * columns,
     }[solver]
 
 
-def free_memory() -> int | None:
-    """Return the bytes that are free on JAX's device, or None where nobody says."""
-    device = jax.devices()[0]
-    stats = device.memory_stats() if device.platform != "cpu" else None
-    if stats and "bytes_limit" in stats:
-        return stats["bytes_limit"] - stats.get("bytes_in_use", 0)
+def free_memory(device=None) -> int | None:
+    """Return the bytes that are free for a device, or None for an accelerator that does not say.
+
+    On a host that is what the system could hand out, and no more than its control group is allowed (a container's limit).
+    """
+    device = device or jax.devices()[0]
+    if device.platform != "cpu":
+        stats = device.memory_stats() or {}
+        return stats["bytes_limit"] - stats.get("bytes_in_use", 0) if "bytes_limit" in stats else None
+    free, group = psutil.virtual_memory().available, Path("/sys/fs/cgroup")
     try:
-        return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, OSError, ValueError):  # not on every system
-        return None
+        used = int((group / "memory.current").read_text())
+        files = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
+        return min(free, int((group / "memory.max").read_text()) - used + int(files))  # what files take can be given back
+    except (OSError, ValueError, KeyError):  # no such group, or one without a limit, "max"
+        return free
 
 
 class Spectrum(NamedTuple):
@@ -270,8 +275,8 @@ def largest_eigenvalue(
         for _ in range(2):  # twice is enough
             image = image - (basis @ image) @ basis
         size = jnp.linalg.norm(image)
-        # an invariant space is exhausted: a zero row adds nothing to the Ritz values
-        new = jnp.where(size > 1e-10 * before, image / jnp.where(size > 0, size, 1), 0)
+        # an invariant space is exhausted, and what is left is rounding: a zero row adds nothing to the Ritz values
+        new = jnp.where(size > 10 * jnp.finfo(dtype).eps * before, image / jnp.where(size > 0, size, 1), 0)
         return basis.at[i + 1].set(new, mode="drop"), images  # the last one has no place
 
     basis, images = jax.lax.fori_loop(0, steps, step, (basis, empty))

@@ -39,6 +39,10 @@ def equinox_mlp():
     return lambda p, x: eqx.combine(p, static)(x), params
 
 
+def rounded(M):
+    return M + jax.lax.stop_gradient((M * 4).astype(jnp.int8) / 4 - M)
+
+
 @jax.custom_vjp
 def halved(x):
     return x / 2
@@ -78,9 +82,55 @@ ZOO = {
     ),
     "repeated": (lambda p, x: jax.lax.scan(lambda h, _: (jnp.tanh(p["V"] @ h), None), hidden(p, x), length=3)[0].sum(), TWO, {"W": 1}),
     "batched inside": (lambda p, x: jax.vmap(lambda V: jnp.sum(jnp.tanh(V @ hidden(p, x))))(p["V"]).sum(), TWO | {"V": jnp.stack([V, V.T])}, {"W": 1, "V": 1}),
+    "rounded, with the gradient of the unrounded": (
+        lambda p, x: jnp.sum(jnp.tanh(rounded(p["U"] @ p["Q"].T) @ hidden(p, x))), {"W": W, "U": U, "Q": U + 1}, {"W": 1, "U": 1, "Q": 1}
+    ),
+    "transposed by reshape": (
+        lambda p, x: jnp.sum(jnp.tanh(jax.lax.reshape(p["U"] @ p["Q"].T, (20, 20), (1, 0)) @ hidden(p, x))), {"W": W, "U": U, "Q": U + 1}, {"W": 1, "U": 1, "Q": 1}
+    ),
+    "repeated and recomputed": (
+        jax.checkpoint(lambda p, x: jax.lax.scan(lambda h, _: (jnp.tanh(p["V"] @ h), None), hidden(p, x), length=2)[0].sum()), TWO, {"W": 1}
+    ),
+    "recomputed but for products": (
+        jax.checkpoint(lambda p, x: jnp.sum(jnp.tanh(p["V"] @ hidden(p, x))), policy=jax.checkpoint_policies.dots_saveable), TWO, {"W": 1, "V": 1}
+    ),
+    "an empty leaf": (lambda p, x: jnp.sum(jnp.tanh(p["V"] @ hidden(p, x))), TWO | {"Z": jnp.zeros((0, 3))}, {"W": 1, "V": 1}),
     "a number": (lambda w, x: w * x[0] ** 2, jnp.array(2.0), {}),
     "a vector": (lambda w, x: jnp.dot(w, x), jnp.array([1.0, 2.0]), {}),
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("inner", [jnp.float32, jnp.bfloat16])
+def test_products_of_narrow_numbers_that_are_summed_wide_stay_wide(inner):
+    """A program may ask for a wider result than its operands are: the factors are widened, not the result narrowed."""
+
+    def f(p, x):
+        M = jax.lax.dot_general(
+            p["U"].astype(inner), p["Q"].astype(inner), (((1,), (1,)), ((), ())), preferred_element_type=jnp.float32
+        )
+        return jnp.sum(jnp.sin(M) + M.astype(jnp.float64) @ hidden(p, x))
+
+    params = {"W": W, "U": U, "Q": U + 1}
+    K = wanted(f, params, X)
+    np.testing.assert_allclose(gram(f, params, X), K, atol=1e-6 * np.abs(K).max())
+
+
+def test_leaves_of_two_precisions_are_summed_in_the_wider():
+    net = st.mlp((2, 16, 16, 1))
+    params = [{"W": W.astype(jnp.float32), "b": b} for W, b in (layer.values() for layer in net.init(KEYS[0]))]
+    K = wanted(net.apply, params, X)
+    np.testing.assert_allclose(gram(net.apply, params, X), K, atol=3e-15 * np.abs(K).max())
+
+
+def test_outside_jit_it_is_one_program_too():
+    """So that chunked rows are never built whole there either, and a second call compiles nothing."""
+    f, params, _ = ZOO["masked"]
+    traced = []
+    counted = lambda p, x: traced.append(1) or f(p, x)  # noqa: E731
+    first = gram(counted, params, X, chunk_size=4)
+    once = len(traced)
+    np.testing.assert_array_equal(gram(counted, params, X, chunk_size=4), first)
+    assert once == len(traced) > 0
 
 
 def wanted(f, params, x):
