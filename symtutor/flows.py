@@ -280,7 +280,7 @@ def _check(f, params, probes, tangent, ts, ridge, chunk_size):
         raise TypeError(
             f"params are {dtype} and probes.x is {probes.x.dtype}; expected one precision. Make both after st.enable_x64()."
         )
-    return probes, jnp.asarray(ts, dtype), choose_solver("auto", ridge, f, params, probes, chunk_size)[0]
+    return probes, jnp.asarray(ts, dtype), choose_solver("auto", ridge, f, params, probes)[0]
 
 
 def _check_trajectory(traj, x):

@@ -98,7 +98,7 @@ def rows(f: Callable, params: PyTree, x: Float[Array, "N *input"]) -> list[Outer
         return evaluate(program.jaxpr, program.consts, [*jax.tree.leaves(params), point, cotangent])
 
     batched = jax.vmap(jax.vmap(at, (None, 0)), (0, None))(x, units)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), batched)  # (N, k, ...) -> (N k, ...)
+    return jax.tree.map(lambda leaf: leaf.reshape(x.shape[0] * out.size, *leaf.shape[2:]), batched)  # (N, k, ...)
 
 
 @eqx.filter_jit

@@ -122,7 +122,8 @@ def lift(
             ``"lsmr"``, an iteration with neither, where not even ``J J^T`` fits into memory. Ridge 0 is the pseudo-inverse.
         floor: below ``floor * norm(f - mean f)`` a tangent is noise and is not lifted. The square root of the
             machine precision if None.
-        chunk_size: how many probes at a time when gradients are taken; bounds the memory.
+        chunk_size: how many probes at a time when gradients are taken: bounds the memory for those that are not factored
+            (see `plan`), at the price of time. If None, what takes up to a gigabyte is held at once.
 
     Returns:
         The lift.

@@ -79,8 +79,8 @@ def sensitivity(f: Callable, params: PyTree, probes: Probes, *, chunk_size: int 
     check_params(params)
     check_probes(probes)
     check_chunk_size(chunk_size)
-    probes, scalar = auto_sharded(probes), output_shape(f, params, probes.x) == ()
-    return _aggregated(f, params, probes, scalar, chunk_size)
+    probes, out = auto_sharded(probes), output_shape(f, params, probes.x)
+    return _aggregated(f, params, probes, out, chunk_size)
 
 
 def jacobian(
@@ -109,7 +109,7 @@ def jacobian(
     Reference: theory.md, Notation.
     """
     columns = pointwise_sensitivity(f, params, x, chunk_size=chunk_size)
-    return _side_by_side(columns, x.shape[0] * math.prod(output_shape(f, params, x)))
+    return _side_by_side(columns, params, x.shape[0] * math.prod(output_shape(f, params, x)))
 
 
 @eqx.filter_jit
@@ -124,10 +124,10 @@ def _pointwise(f, params, x, scalar, chunk_size):
 
 
 @eqx.filter_jit
-def _aggregated(f, params, probes, scalar, chunk_size):
+def _aggregated(f, params, probes, out, chunk_size):
     """Sum squares over chunks of probes, so that only one chunk's derivatives are held."""
-    N = probes.x.shape[0]
-    size = min(N, chunk_size or max(1, BYTES_AT_ONCE // sum(leaf.nbytes for leaf in jax.tree.leaves(params))))
+    N, a_probe = probes.x.shape[0], math.prod(out) * sum(leaf.nbytes for leaf in jax.tree.leaves(params))
+    size = min(N, chunk_size or max(1, BYTES_AT_ONCE // max(a_probe, 1)))
     padding = -N % size  # by the first probe with weight 0
     x = jnp.concatenate([probes.x, jnp.broadcast_to(probes.x[:1], (padding, *probes.x.shape[1:]))])
     w = jnp.concatenate([probes.w, jnp.zeros(padding, probes.w.dtype)])
@@ -136,15 +136,18 @@ def _aggregated(f, params, probes, scalar, chunk_size):
         points, weights = chunk
 
         def square(leaf, so_far):
-            squares = (leaf**2).reshape(size, -1, *so_far.shape).sum(axis=1)  # sum over outputs
+            squares = (leaf**2).reshape(size, math.prod(out), *so_far.shape).sum(axis=1)  # sum over outputs
             return so_far + jnp.tensordot(weights.astype(squares.dtype), squares, 1)  # (size,) x (size, ...) -> (...)
 
-        return jax.tree.map(square, _pointwise(f, params, points, scalar, None), total), None
+        return jax.tree.map(square, _pointwise(f, params, points, out == (), None), total), None
 
     chunks = x.reshape(-1, size, *x.shape[1:]), w.reshape(-1, size)
     return jax.tree.map(jnp.sqrt, jax.lax.scan(add, jax.tree.map(jnp.zeros_like, params), chunks)[0])
 
 
-@partial(jax.jit, static_argnums=1)
-def _side_by_side(columns, rows):
-    return jnp.concatenate([leaf.reshape(rows, -1) for leaf in jax.tree.leaves(columns)], axis=1)
+@partial(jax.jit, static_argnums=2)
+def _side_by_side(columns, params, rows):
+    sizes = (leaf.size for leaf in jax.tree.leaves(params))  # not -1: a leaf may be empty
+    return jnp.concatenate(
+        [leaf.reshape(rows, size) for leaf, size in zip(jax.tree.leaves(columns), sizes, strict=True)], axis=1
+    )

@@ -265,12 +265,15 @@ def largest_eigenvalue(
     multiply, m, dtype = (gram, size, dtype) if callable(gram) else (lambda v: gram @ v, gram.shape[0], gram.dtype)
     steps = min(steps, m)
     start = np.random.default_rng(0).standard_normal(m)  # by numpy, at trace time: nothing to compile
+    start = jnp.asarray(start / np.linalg.norm(start), dtype)
+    scale = jnp.abs(multiply(start)).max()
+    scale = jnp.where(scale > 0, scale, 1)  # so that squares of what is left of a vector do not vanish
     empty = jnp.zeros((steps, m), dtype)
-    basis = empty.at[0].set(jnp.asarray(start / np.linalg.norm(start), dtype))
+    basis = empty.at[0].set(start)
 
     def step(i, state):
         basis, images = state
-        before = jnp.linalg.norm(image := multiply(basis[i]))
+        before = jnp.linalg.norm(image := multiply(basis[i]) / scale)
         images = images.at[i].set(image)
         for _ in range(2):  # twice is enough
             image = image - (basis @ image) @ basis
@@ -280,4 +283,4 @@ def largest_eigenvalue(
         return basis.at[i + 1].set(new, mode="drop"), images  # the last one has no place
 
     basis, images = jax.lax.fori_loop(0, steps, step, (basis, empty))
-    return jnp.clip(jnp.linalg.eigvalsh(basis @ images.T)[-1], 0)
+    return scale * jnp.clip(jnp.linalg.eigvalsh(basis @ images.T)[-1], 0)

@@ -16,6 +16,7 @@ from examples import ETA, SO2, flat
 
 import symtutor as st
 from symtutor import gram as module
+from symtutor import lifting
 from symtutor.gram import Outer, gram, plan, rows
 
 KEYS = jax.random.split(jax.random.key(0), 4)
@@ -282,12 +283,12 @@ def test_a_lift_says_which_solver_and_why():
 def test_a_solve_that_does_not_fit_is_refused_before_it_is_tried(monkeypatch):
     net, probes = st.mlp((2, 990, 990, 1)), st.polar_probes(radii=16, angles=32)
     params = net.init(jax.random.key(0))
-    monkeypatch.setattr("symtutor.solvers.free_memory", lambda: 10**9)
+    monkeypatch.setattr("symtutor.solvers.free_memory", lambda device: 10**9)
     with pytest.raises(
         MemoryError, match=r"512 rows and 985051 parameters by solver 'svd' takes about 12.1 GB, and 1 GB are"
     ):
         st.lift(net.apply, params, probes, ETA, 1e-9)
-    monkeypatch.setattr("symtutor.solvers.free_memory", lambda: 10**6)
+    monkeypatch.setattr("symtutor.solvers.free_memory", lambda device: 10**6)
     with pytest.raises(MemoryError, match="by solver 'gram' takes about .* expected fewer probes, or solver='lsmr'"):
         st.lift(net.apply, params, probes, ETA, 1e-4, solver="gram")
     with pytest.raises(MemoryError, match="by solver 'cholesky' takes about .* expected fewer probes"):
@@ -297,12 +298,72 @@ def test_a_solve_that_does_not_fit_is_refused_before_it_is_tried(monkeypatch):
 def test_where_not_even_the_gram_matrix_fits_an_iteration_takes_over(monkeypatch):
     net, probes = st.mlp((2, 150, 150, 1)), st.polar_probes(radii=16, angles=64)
     params = net.init(jax.random.key(0))
-    monkeypatch.setattr("symtutor.solvers.free_memory", lambda: 20 * 10**6)  # the Gram matrix of 1024 rows takes 25 MB
+    monkeypatch.setattr("symtutor.solvers.free_memory", lambda device: 20 * 10**6)  # the Gram matrix of 1024 rows takes 25 MB
     by_lsmr = st.lift(net.apply, params, probes, ETA, 1e-2)
     assert by_lsmr.solver == "lsmr" and by_lsmr.reason.startswith("1024 rows: J J^T would take 0.0")
+    with pytest.raises(MemoryError, match="1024 rows and 23251 parameters by solver 'gram'"):  # a path has no iteration
+        st.choose_ridge(net.apply, params, probes, ETA, st.polar_probes(3, 9, offset=0.5))
     monkeypatch.undo()
     by_gram = st.lift(net.apply, params, probes, ETA, 1e-2)
     np.testing.assert_allclose(flat(by_lsmr.direction), flat(by_gram.direction), atol=1e-4 * float(by_gram.norm))
+
+
+def test_gram_matrices_of_many_probes_are_estimated_though_the_jacobian_is_small(monkeypatch):
+    net, probes = st.mlp((2, 12, 1)), st.polar_probes(radii=64, angles=128)
+    monkeypatch.setattr("symtutor.solvers.free_memory", lambda device: 10**9)  # K takes 0.5 GB, its factor as much
+    with pytest.raises(MemoryError, match="8192 rows and 49 parameters by solver 'gram' takes about 1.61 GB"):
+        st.lift(net.apply, net.init(jax.random.key(0)), probes, ETA, 1e-4, solver="gram")
+
+
+def test_the_estimate_counts_factors_and_chunked_rows_as_they_are_held(monkeypatch):
+    """Sixteen tokens: a weight's gradient is sixteen outer products, which no chunk makes fewer."""
+    params = {"W": W, "V": V, "Z": jnp.zeros((200, 30))}
+
+    def f(p, x):
+        tokens = jnp.tanh(jnp.outer(jnp.arange(8.0), x) @ p["W"].T)
+        return jnp.sum(jnp.tanh(tokens @ p["V"])) + jnp.sum(jnp.sin(p["Z"] * x[0]))
+
+    probes = st.probes_from_data(jnp.tile(X, (20, 1)))
+    monkeypatch.setattr("symtutor.lifting.LARGE", 1)
+    monkeypatch.setattr("symtutor.lifting.DENSE_BYTES", 220 * 8 * 100)
+    seen = []
+    monkeypatch.setattr("symtutor.solvers.check_memory", lambda *given: seen.append(given[4]))
+    lifting.choose_solver("gram", 1e-4, f, params, probes)
+    assert seen == [8 * 40 + 100]
+    assert sum(leaf.stored for leaf in plan(f, params, X).values()) == 8 * 40 + 40 + 6000
+
+
+@pytest.mark.parametrize("precision", [jnp.float32, jnp.float64])
+def test_an_iteration_works_in_the_precision_of_the_parameters(precision):
+    net, probes = st.mlp((2, 16, 16, 1)), st.polar_probes(radii=4, angles=32)
+    params, probes = jax.tree.map(lambda leaf: leaf.astype(precision), (net.init(jax.random.key(0)), probes))
+    by_lsmr = st.lift(net.apply, params, probes, ETA, 1e-2, solver="lsmr")
+    by_svd = st.lift(net.apply, params, probes, ETA, 1e-2, solver="svd")
+    assert by_lsmr.direction[0]["W"].dtype == precision
+    np.testing.assert_allclose(by_lsmr.residual, by_svd.residual, rtol=1e-5)
+    np.testing.assert_allclose(flat(by_lsmr.direction), flat(by_svd.direction), atol=1e-3 * float(by_svd.norm))
+
+
+@pytest.mark.parametrize("ridge", [1e-3, 1e-5, 1e-7])
+def test_an_iteration_is_as_good_as_a_factorisation_or_fails(ridge):
+    """With a small ridge a small slope is no sign of a small residual: what counts is how far the value is from the least."""
+    net, probes = st.mlp((2, 16, 16, 1)), st.polar_probes(radii=4, angles=32)
+    params = net.init(jax.random.key(0))
+    best = st.lift(net.apply, params, probes, ETA, ridge, solver="svd").residual
+    try:
+        found = st.lift(net.apply, params, probes, ETA, ridge, solver="lsmr").residual
+    except FloatingPointError:
+        assert ridge < 1e-4
+    else:
+        assert float(found) <= math.hypot(float(best), 1.1e-6)
+
+
+def test_a_solve_that_is_worse_than_standing_still_is_no_answer(monkeypatch):
+    net, probes = st.mlp((2, 16, 16, 1)), st.polar_probes(radii=4, angles=32)
+    monkeypatch.setattr("symtutor.lifting.gram", lambda f, params, x, chunk_size: jnp.diag(jnp.linspace(1e-9, 1, len(x))))
+    f = lambda p, x: net.apply(p, x)  # noqa: E731  (its own, so that nothing compiled is used again)
+    with pytest.raises(FloatingPointError, match="solver 'gram' failed"):
+        st.lift(f, net.init(jax.random.key(0)), probes, ETA, 1e-6)
 
 
 def test_an_iteration_that_did_not_converge_is_no_answer(monkeypatch):
@@ -352,7 +413,9 @@ def moved(c, x):
 one = st.lift(net.apply, params, probes, eta, ridge)
 mesh = jax.make_mesh((8,), ("probes",), axis_types=(AxisType.{axis},))
 spread = jax.device_put(probes, NamedSharding(mesh, PartitionSpec("probes")))
-all = st.lift(net.apply, params, spread, eta, ridge)
+more = jax.device_put(st.polar_probes(4, 20, offset=0.5), NamedSharding(mesh, PartitionSpec("probes")))
+all = st.lift(net.apply, params, spread, eta, ridge, heldout=more)
+assert all.heldout_residual < 0.1
 assert all.solver == one.solver == "gram"
 bound = 1e-8 if wide else 1e-4
 miss = np.abs(np.asarray(moved(all, probes.x)) - np.asarray(moved(one, probes.x))).max() / float(one.tangent_norm)

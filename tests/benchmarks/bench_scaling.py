@@ -5,7 +5,8 @@ its own, so that its peak memory is its own. A ridge and a cut are different reg
 singular value, the cut such that no less of the tangent is left; residuals and norms are printed. Peers that are not installed
 are left out: ``pip install -e '.[bench]'``.
 
-``bench_scaling.py`` measures and writes the table that the chapter on scaling reads; ``--one`` is what it runs.
+``bench_scaling.py`` measures and writes the table that the chapter on scaling reads, with the parts of a lift, a flow beside
+its lifts and both precisions; ``--one`` is what it runs.
 """
 
 import argparse
@@ -42,6 +43,10 @@ NETS = {
 SIZES = [
     (1185, 256), (1185, 512), (4417, 512), (4417, 1024), (10221, 2048), (98121, 2048), (132609, 1024), (984201, 512),
     (984201, 2048), (984201, 4096),
+]  # fmt: skip
+OTHERS = [
+    ("flow", 984201, 512), ("profile", 4417, 512), ("profile", 132609, 1024), ("profile", 984201, 2048),
+    ("precisions", 132609, 1024), ("precisions", 984201, 2048),
 ]  # fmt: skip
 MEMORY = 6e9
 """What needs more for the Jacobian alone is not run."""
@@ -199,7 +204,7 @@ def measure(peer: str, n: int, size: int) -> dict:
         begin = time.perf_counter()
         jax.block_until_ready(run())
         times.append(time.perf_counter() - begin)
-        if times[-1] > 30:
+        if times[-1] > 5:
             break
     row = {"seconds": float(np.median(times)), "first call": first, "memory": max(peak() - before, 0)}
     if peer == "layers by hand, Cholesky":
@@ -213,12 +218,63 @@ def measure(peer: str, n: int, size: int) -> dict:
     }
 
 
-def flow() -> dict:
+def medians(times: dict) -> dict:
+    """Return the median of each list."""
+    return {name: float(np.median(values)) for name, values in times.items()}
+
+
+def profile(n: int, size: int) -> dict:
+    """Time the parts of a lift one by one, in the order in which they run."""
+    from symtutor import lifting
+
+    st.enable_x64()
+    f, params, probes, _, eta = problem(n, size)
+    ridge = jnp.asarray(RIDGE)
+    y, _ = lifting.target(f, params, probes, eta)
+    K = lifting._kernel(f, params, probes, None)
+    factor, a, shift, _ = lifting._factored(K, y, ridge)
+    parts = {
+        "tangent": lambda: lifting.target(f, params, probes, eta),
+        "Gram matrix": lambda: lifting._kernel(f, params, probes, None),
+        "s1 and Cholesky": lambda: lifting._factored(K, y, ridge),
+        "J^T a and J c, twice": lambda: [lifting._moved(f, params, probes, a, None) for _ in range(2)],
+        "refinement": lambda: lifting._refined(factor, a, shift, y, y),
+        "cosine of eta and delta": lambda: lifting._cosine(f, params, probes, eta),
+        "whole lift": lambda: st.lift(f, params, probes, eta, RIDGE).norm,
+    }
+    times = {name: [] for name in parts}
+    for part in parts.values():
+        jax.block_until_ready(part())
+    for _ in range(7):
+        for name, part in parts.items():
+            begin = time.perf_counter()
+            jax.block_until_ready(part())
+            times[name].append(time.perf_counter() - begin)
+    return medians(times)
+
+
+def precisions(n: int, size: int) -> dict:
+    """Time a lift in both precisions, at the least ridge that single precision allows."""
+    st.enable_x64()
+    f, params, probes, _, eta = problem(n, size)
+    times = {}
+    for dtype in (jnp.float64, jnp.float32):
+        cast = jax.tree.map(lambda leaf, dtype=dtype: leaf.astype(dtype), (params, probes))
+        jax.block_until_ready(st.lift(f, *cast, eta, 2e-3))
+        times[dtype.__name__] = []
+        for _ in range(7):
+            begin = time.perf_counter()
+            jax.block_until_ready(st.lift(f, *cast, eta, 2e-3))
+            times[dtype.__name__].append(time.perf_counter() - begin)
+    return medians(times)
+
+
+def flow(n: int, size: int) -> dict:
     """Time a resolved flow of a million parameters beside its lifts."""
     from symtutor.lifting import unchecked_lift
 
     st.enable_x64()
-    f, params, probes, heldout, eta = problem(984201, 512)
+    f, params, probes, heldout, eta = problem(n, size)
     ts = jnp.array([0.0, 0.1])
 
     def run():
@@ -235,7 +291,7 @@ def flow() -> dict:
             begin = time.perf_counter()
             jax.block_until_ready(call())
             times[name].append(time.perf_counter() - begin)
-    seconds = {name: float(np.median(values)) for name, values in times.items()}
+    seconds = medians(times)
     solves = int(traj.solves)
     error = float(st.orbit_error(f, traj, heldout.x, st.so2())[-1])
     return seconds | {"solves": solves, "flow over lifts": seconds["flow"] / (solves * seconds["lift"]), "error": error}
@@ -272,11 +328,13 @@ def main() -> None:
                 f"  {row['memory'] / 1e6:7.0f} MB{extra}",
                 flush=True,
             )
-    along = in_process("flow", 984201, 512)
-    print("resolved flow, 984201 parameters, 512 probes:", along)
+    others = {}
+    for name, n, size in OTHERS:
+        others.setdefault(name, []).append({"parameters": n, "probes": size} | in_process(name, n, size))
+        print(f"{name}:", others[name][-1], flush=True)
     versions = {name: metadata.version(package) for name, (_, package) in PEERS.items() if name in peers}
     machine = {"cores": os.cpu_count(), "python": platform.python_version()}
-    table = {"ridge": RIDGE, "cut": CUT, "versions": versions, "machine": machine, "rows": rows, "flow": along}
+    table = {"ridge": RIDGE, "cut": CUT, "versions": versions, "machine": machine, "rows": rows} | others
     TABLE.write_text(json.dumps(table, indent=1) + "\n")
 
 
@@ -285,6 +343,8 @@ if __name__ == "__main__":
     parser.add_argument("--one", nargs=3)
     one = parser.parse_args().one
     if one:
-        print(json.dumps(flow() if one[0] == "flow" else measure(one[0], int(one[1]), int(one[2]))))
+        name, sizes = one[0], (int(one[1]), int(one[2]))
+        other = {"flow": flow, "profile": profile, "precisions": precisions}.get(name)
+        print(json.dumps(other(*sizes) if other else measure(name, *sizes)))
     else:
         main()
