@@ -101,18 +101,24 @@ def test_notebooks_run_there_alone(hosted, tmp_path):
     """Each in an empty folder; their outputs are text that holds on every machine, so nbval compares them strictly."""
 
     def run_in_turn(notebooks, cache):
+        failed = []  # the others are run all the same
         for notebook in notebooks:
             folder = tmp_path / f"{notebook.parent.name}_{notebook.stem}"
             folder.mkdir()
             shutil.copy(notebook, folder)
             shutil.copy(ROOT / "tests" / "nbval_sanitize.cfg", folder)
             options = ["--nbval", "--nbval-sanitize-with=nbval_sanitize.cfg", "--nbval-current-env", "-p", "no:cacheprovider"]
-            run(
-                "env", f"JAX_COMPILATION_CACHE_DIR={tmp_path / cache}", hosted,
-                "-m", "pytest", "-q", "-c", os.devnull, *options, notebook.name, cwd=folder,
-            )  # fmt: skip
+            try:
+                run(
+                    "env", f"JAX_COMPILATION_CACHE_DIR={tmp_path / cache}", hosted,
+                    "-m", "pytest", "-q", "-c", os.devnull, *options, notebook.name, cwd=folder,
+                )  # fmt: skip
+            except AssertionError as error:
+                failed.append(f"{notebook.name}:\n{error}")
+        return failed
 
     # two at a time, each with a cache of its own: this is the last and longest test, when the other worker has no more to do
     with ThreadPoolExecutor(2) as pool:
-        for half in [pool.submit(run_in_turn, NOTEBOOKS[i::2], f"cache_{i}") for i in range(2)]:
-            half.result()
+        halves = [pool.submit(run_in_turn, NOTEBOOKS[i::2], f"cache_{i}") for i in range(2)]
+    failed = [one for half in halves for one in half.result()]
+    assert not failed, "\n\n".join(failed)
