@@ -166,7 +166,7 @@ class Attribution(NamedTuple):
 
 
 class AttributionBand(NamedTuple):
-    """Shares over probe sets and ridges; see `attribution_band`.
+    """Shares over probe sets and ridges; see `attribution_band`. Printed, it is the bounds of each layer's total.
 
     Attributes:
         shares: signed shares, a pytree like params, each leaf with leading axes ``(sets, ridges)``.
@@ -206,9 +206,20 @@ class AttributionBand(NamedTuple):
         count = top.sum(axis=-1)
         return relative(jnp.einsum("abn,cdn->abcd", top, top), jnp.maximum(count[..., None, None], count))
 
+    def __str__(self) -> str:
+        """Show between what bounds each layer's total lies."""
+        if not checks.is_concrete(self) or jnp.ndim(self.explained) != 2:
+            return repr(self)
+        totals = {"explained": self.explained} | {name or "params": total for name, total in self.by_layer().items()}
+        sets, ridges = self.explained.shape
+        lines = [f"{sets} probe sets, {ridges} ridges from {self.ridges.min():.2g} to {self.ridges.max():.2g}"]
+        return "\n".join(
+            lines + [f"{name}: {total.min():+.4f} to {total.max():+.4f}" for name, total in totals.items()]
+        )
+
 
 class SubsetCurve(NamedTuple):
-    """Residuals with only some parameters free; see `subset_check`.
+    """Residuals with only some parameters free; see `subset_check`. Printed, it is a table.
 
     Attributes:
         sizes: how many parameters were free, shape ``(K,)``.
@@ -238,6 +249,14 @@ class SubsetCurve(NamedTuple):
             raise ValueError(f"sizes are {self.sizes}; expected at least two for an area.")
         log = jnp.log(jnp.asarray(self.sizes, self.residuals.dtype))
         return jnp.trapezoid(self.heldout_residuals if heldout else self.residuals, log) / (log[-1] - log[0])
+
+    def __str__(self) -> str:
+        """Show a line for each size."""
+        if not checks.is_concrete(self) or jnp.ndim(self.residuals) != 1:
+            return repr(self)
+        rows = zip(*self, strict=True)
+        lines = [f"{'free':>6}  {'residual':>8}  {'held out':>8}  {'norm':>8}"]
+        return "\n".join(lines + [f"{k:6.0f}  {here:8.4f}  {there:8.4f}  {norm:8.3g}" for k, here, there, norm in rows])
 
 
 def attribute(
@@ -490,8 +509,9 @@ def greedy_scores(
 
     Example:
         >>> import jax.numpy as jnp, symtutor as st
-        >>> greedy_scores(lambda w, x: jnp.dot(w, x), jnp.array([1.0, 0.0]), st.polar_probes(), st.orbit_tangent(st.so2()), 1)
-        Array([0., 1.], dtype=float64)
+        >>> f, w, probes = lambda w, x: jnp.dot(w, x), jnp.array([1.0, 0.0]), st.polar_probes()
+        >>> greedy_scores(f, w, probes, st.orbit_tangent(st.so2()), 1).tolist()
+        [0.0, 1.0]
 
     Reference: experiments.md, 6.
     """

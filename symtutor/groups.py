@@ -76,7 +76,7 @@ class Group:
         if self.elements:
             g = np.asarray(self.elements)
             error = np.abs(g @ g.swapaxes(1, 2) - np.eye(self.dimension)).max()
-            if not error <= 1e-9:
+            if error > 1e-9:
                 raise ValueError(
                     f"group {self.name}: an element is off orthogonality by {error:.2g}; expected g g^T = 1."
                 )

@@ -393,6 +393,18 @@ def test_a_batch_prints_its_arrays_and_its_parts_print_tables(shares):
     assert str(jax.tree.map(lambda leaf: leaf[1], batch)) == str(shares)
 
 
+def test_bands_and_curves_print_as_tables(band):
+    first, explained, *layers = str(band).splitlines()
+    assert first == "2 probe sets, 3 ridges from 0.0001 to 0.1"
+    assert explained == f"explained: {band.explained.min():+.4f} to {band.explained.max():+.4f}"
+    assert [line.split(":")[0] for line in layers] == ["0", "1", "2"]
+    curve = st.SubsetCurve(np.array([1, 10]), jnp.array([0.5, 0.25]), jnp.array([0.75, 0.5]), jnp.array([3.0, 4e6]))
+    rows = [line.split() for line in str(curve).splitlines()[1:]]
+    assert rows == [["1", "0.5000", "0.7500", "3"], ["10", "0.2500", "0.5000", "4e+06"]]
+    batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), (band, curve))
+    assert str(batch[0]).startswith("AttributionBand(") and str(batch[1]).startswith("SubsetCurve(")
+
+
 def test_overlap_counts_no_parameter_of_share_0():
     sh = jnp.zeros((2, 1, 100)).at[0, 0, jnp.array([90, 91])].set(1.0).at[1, 0, jnp.array([95, 96])].set(1.0)
     band = st.AttributionBand(sh, jnp.ones((2, 1)), jnp.ones((2, 1)), jnp.ones(1))

@@ -247,6 +247,7 @@ CASES = {
     "greedy of a Jacobian not finite": (lambda: greedy(root, {"w": jnp.array([0.0, 1.0])}), ValueError, "the Jacobian by params['w'] holds inf at index (0, 0) (probe first)"),
     "attribution chunk size 0": (lambda: st.attribute(f, W, X, ETA, lift(), chunk_size=0), ValueError, "chunk_size is 0; expected None or a positive whole number of probes"),
     "band chunk size 0": (lambda: band(chunk_size=0), ValueError, "chunk_size is 0; expected None or a positive whole number of probes"),
+    "band chunk size 0 without J": (lambda: band(lambda p, x: jnp.sin(p["w"] * x[0]).sum(), {"w": jnp.ones(40)}, chunk_size=0), ValueError, "chunk_size is 0; expected None or a positive whole number of probes"),
     "subset chunk size 0": (lambda: subset(chunk_size=0), ValueError, "chunk_size is 0; expected None or a positive whole number of probes"),
     "greedy chunk size 0": (lambda: greedy(chunk_size=0), ValueError, "chunk_size is 0; expected None or a positive whole number of probes"),
     "axis too large": (lambda: attributed(jnp.ones((2, 3))).by_neuron(axis=2), ValueError, "axis is 2; expected an axis of the weight of shape (2, 3) under ''"),
