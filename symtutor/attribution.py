@@ -484,8 +484,7 @@ def greedy_scores(
     It sees the very residual that rankings are judged by, so it is no rival of theirs. It shows that better sets exist.
 
     Forward selection: of what is left of the columns of J after projecting out the chosen ones, take the one with
-    ``argmax <J_i, eta>^2 / (norm(J_i)^2 + (ridge s1)^2)``. What is left stands at right angles to the chosen ones, so it has
-    with eta the inner products that it has with the residual.
+    ``argmax <J_i, r>^2 / (norm(J_i)^2 + (ridge s1)^2)``, r being the residual.
 
     Args:
         f: function ``f(params, x)`` of one input.
@@ -589,19 +588,23 @@ def _greedy(f, params, probes, tangent, k, ridge, chunk_size):
     A, y = linear_system(f, params, probes, tangent, chunk_size)
     flat, unravel = ravel_pytree(params)
     eps, tiny = jnp.finfo(A.dtype).eps, jnp.finfo(A.dtype).tiny
-    # of a copy of a chosen column rounding is left, which may be parallel to anything
-    ridge = jnp.maximum(ridge, eps * max(A.shape))
+    rounding = (100 * eps) ** 2 * (A**2).sum(axis=0)  # what is left of a copy of a chosen column, parallel to anything
     damping = ridge**2 * solvers.largest_eigenvalue(A @ A.T if A.shape[0] <= A.shape[1] else A.T @ A)
 
     def choose(i, state):
-        left, scores = state  # columns, less what the chosen ones span
-        gain = jnp.where(scores > 0, -1, (y @ left) ** 2 / ((left**2).sum(axis=0) + damping + tiny))
+        # Columns and right-hand side, less what the chosen ones span. The whole of y has the same products with such
+        # columns, but for rounding, which decides in float32.
+        left, r, scores = state
+        square = (left**2).sum(axis=0)
+        gain = jnp.where(square > rounding, (r @ left) ** 2 / (square + damping + tiny), 0)
+        gain = jnp.where(scores > 0, -1, gain)
         best = jnp.argmax(gain)
         size = jnp.linalg.norm(left[:, best])
         unit = left[:, best] / jnp.where(size > 0, size, 1)
-        return left - jnp.outer(unit, unit @ left), scores.at[best].set((k - i).astype(scores.dtype))
+        left, r = left - jnp.outer(unit, unit @ left), r - unit * (unit @ r)
+        return left, r, scores.at[best].set((k - i).astype(scores.dtype))
 
-    scores = jax.lax.fori_loop(0, k, choose, (A, jnp.zeros_like(flat)))[1]
+    scores = jax.lax.fori_loop(0, k, choose, (A, y, jnp.zeros_like(flat)))[2]
     scores = jnp.where(_below_floor(f, params, probes, tangent, y), 0, scores)
     return unravel(scores), jnp.isfinite(A).all() & jnp.isfinite(y).all()
 

@@ -305,6 +305,13 @@ def test_greedy_selection_passes_over_copies_at_ridge_0():
         np.testing.assert_array_equal(np.asarray(chosen).reshape(2, 4).astype(bool).sum(axis=0), 1)  # one of each pair
 
 
+def test_greedy_selection_is_the_same_in_float32():
+    params, narrow = trained().params, lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
+    wide = st.greedy_scores(F, params, probes(), TO_E, 120)
+    for_narrow = st.greedy_scores(F, narrow(params), narrow(probes()), TO_E, 120)
+    assert ((flat(wide) > 0) == (flat(for_narrow) > 0)).sum() >= 203
+
+
 def test_greedy_selection_with_a_large_ridge_prefers_large_columns():
     """A column of slope 0.1 that is all of the tangent, beside one of slope 100 that is a quarter of it."""
     f = lambda w, x: w[0] * 0.1 * x[0] + w[1] * 100 * (x[0] + 3 * x[1])  # noqa: E731
