@@ -16,12 +16,18 @@ from jaxtyping import Array, Float, Int, PyTree
 from symtutor import checks, solvers
 from symtutor.lifting import (
     Lift,
+    below_floor,
     choose_solver,
+    default_floor,
+    explain_failure,
     jacobian_dtype,
     linear_system,
+    look_at_tangent,
+    relative,
     solve,
     spectrum_for,
     tangent_residual,
+    target,
     weighted_rows,
 )
 from symtutor.probes import Probes, auto_sharded, inner_product
@@ -30,6 +36,8 @@ from symtutor.sensitivity import sensitivity
 
 class Attribution(NamedTuple):
     """Shares of a lift; see `attribute`. Printed, it is a table of the largest.
+
+    Totals and tables are of one attribution: of a batch, as `jax.vmap` returns it, index one first.
 
     Attributes:
         shares: signed shares, a pytree like params; they add up to ``explained``.
@@ -44,48 +52,59 @@ class Attribution(NamedTuple):
     @property
     def positive(self) -> Float[Array, ""]:
         """The sum of the positive shares."""
-        return sum(jnp.clip(leaf, 0).sum() for leaf in jax.tree.leaves(self.shares))
+        return sum(jnp.clip(leaf, 0).sum() for leaf in jax.tree.leaves(self._one()))
 
     @property
     def negative(self) -> Float[Array, ""]:
         """The sum of the negative shares."""
-        return sum(jnp.clip(leaf, None, 0).sum() for leaf in jax.tree.leaves(self.shares))
+        return sum(jnp.clip(leaf, None, 0).sum() for leaf in jax.tree.leaves(self._one()))
+
+    def _one(self) -> PyTree:
+        """Return the shares, refusing a batch of them."""
+        if jnp.ndim(self.explained) != 0:
+            raise ValueError(f"explained has shape {jnp.shape(self.explained)}; expected (): index the batch first.")
+        return self.shares
 
     def by_leaf(self) -> dict[str, Float[Array, "..."]]:
         """Return the shares of each leaf as an array, under the leaf's path: for plotting."""
-        return {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(self.shares)}
+        return _by_leaf(self.shares)
 
     def by_layer(self) -> dict[str, Float[Array, ""]]:
         """Return the sum of shares under each top-level key of params (``"0"``, ``"1"``, ... for a list of layers)."""
-        return _by_layer(self.shares, lambda leaf: leaf.sum())
+        return _by_layer(self._one(), lambda leaf: leaf.sum())
 
     def by_neuron(self, axis: int = 0) -> dict[str, Float[Array, " neurons"]]:
         """Return, for each group of leaves with one parent, the sum of shares of every neuron.
 
-        A neuron's total runs over its incoming weights and its bias.
+        A neuron's total runs over its incoming weights and its bias. Leaves with one parent are taken to be one layer, so
+        ``{"W1", "b1", "W2", "b2"}`` side by side would be added up.
 
         Args:
-            axis: the axis of a weight that counts neurons: 0 for weights ``(out, in)``, -1 for ``(in, out)``.
+            axis: the axis of a weight that counts neurons: 0 for weights ``(out, in)``, -1 for ``(in, out)``. Leaves of one
+                axis, such as biases, count neurons along it.
 
         Returns:
             A dict from the parent's path to totals, shape ``(neurons,)``.
 
         Raises:
-            ValueError: if leaves with one parent count different numbers of neurons.
+            ValueError: if a weight has no such axis, or leaves with one parent count different numbers of neurons.
         """
+        place = checks.whole(axis)
         totals = {}
-        for path, leaf in jax.tree_util.tree_leaves_with_path(self.shares):
-            if leaf.ndim == 0:
-                leaf = leaf[None]
-            kept = axis % leaf.ndim if leaf.ndim > 1 else 0
-            total = leaf.sum(axis=tuple(i for i in range(leaf.ndim) if i != kept))
-            key = _name(path[:-1])
-            if key in totals and totals[key].shape != total.shape:
-                raise ValueError(
-                    f"leaves under {key!r} count {totals[key].shape[0]} and {total.shape[0]} neurons along axis {axis}; "
-                    "expected one number (axis=-1 for weights of shape (in, out))."
-                )
-            totals[key] = totals.get(key, 0) + total
+        for key, leaves in _gathered(self._one(), slice(-1)).items():
+            for leaf in map(jnp.atleast_1d, leaves):
+                if place is None or (leaf.ndim > 1 and not -leaf.ndim <= place < leaf.ndim):
+                    raise ValueError(
+                        f"axis is {axis!r}; expected an axis of the weight of shape {leaf.shape} under {key!r}."
+                    )
+                kept = place % leaf.ndim if leaf.ndim > 1 else 0
+                total = leaf.sum(axis=tuple(i for i in range(leaf.ndim) if i != kept))
+                if key in totals and totals[key].shape != total.shape:
+                    raise ValueError(
+                        f"leaves under {key!r} count {totals[key].shape[0]} and {total.shape[0]} neurons along axis {axis}; "
+                        "expected one number (axis=-1 for weights of shape (in, out))."
+                    )
+                totals[key] = totals.get(key, 0) + total
         return totals
 
     def top(self, k: int = 10) -> list[tuple[str, tuple[int, ...], float]]:
@@ -98,12 +117,15 @@ class Attribution(NamedTuple):
             A list, largest absolute share first; shorter if there are fewer parameters.
 
         Raises:
+            TypeError: inside ``jax.jit``, where shares have no values yet.
             ValueError: if k is not a positive whole number.
         """
         checks.check_count(k, "k")
+        if not checks.is_concrete(self.shares):
+            raise TypeError("shares are traced, by jax.jit or jax.vmap; expected values: call this outside of it.")
         entries = [
-            (_name(path), tuple(int(i) for i in np.unravel_index(j, leaf.shape)), float(leaf.reshape(-1)[j]))
-            for path, leaf in jax.tree_util.tree_leaves_with_path(jax.tree.map(np.asarray, self.shares))
+            (name, tuple(int(i) for i in np.unravel_index(j, leaf.shape)), float(leaf.reshape(-1)[j]))
+            for name, leaf in _by_leaf(jax.tree.map(np.asarray, self._one())).items()
             for j in np.argsort(-np.abs(leaf).reshape(-1), kind="stable")[:k]
         ]
         return sorted(entries, key=lambda entry: -abs(entry[2]))[:k]
@@ -118,9 +140,10 @@ class Attribution(NamedTuple):
             Lines of text.
 
         Raises:
+            TypeError: as `top`.
             ValueError: if k is not a positive whole number.
         """
-        scaled = {_name(path): leaf for path, leaf in jax.tree_util.tree_leaves_with_path(self.scaled)}
+        scaled = _by_leaf(self.scaled)  # a tree like shares, so the names are the same
         rows = [
             (f"{path}[{', '.join(map(str, index))}]" if index else path or "params", share, float(scaled[path][index]))
             for path, index, share in self.top(k)
@@ -139,11 +162,11 @@ class Attribution(NamedTuple):
 
     def __str__(self) -> str:
         """Show the ten largest shares."""
-        return self.table() if checks.is_concrete(self) else repr(self)
+        return self.table() if checks.is_concrete(self) and jnp.ndim(self.explained) == 0 else repr(self)
 
 
 class AttributionBand(NamedTuple):
-    """Shares over probe sets and ridges; see `attribution_band`.
+    """Shares over probe sets and ridges; see `attribution_band`. Printed, it is the bounds of each layer's total.
 
     Attributes:
         shares: signed shares, a pytree like params, each leaf with leading axes ``(sets, ridges)``.
@@ -165,26 +188,38 @@ class AttributionBand(NamedTuple):
         """Return the part that two lifts have in common of their k parameters of largest absolute share.
 
         Args:
-            k: how many.
+            k: how many; all, if there are fewer. A parameter of share 0 is never among them.
 
         Returns:
             Parts from 0 to 1, shape ``(sets, ridges, sets, ridges)``: ``[i, :, i, :]`` compares ridges on one probe set,
-            ``[:, j, :, j]`` probe sets at one ridge. Of two rankings drawn at random about ``k / n`` would agree.
+            ``[:, j, :, j]`` probe sets at one ridge. Of two rankings drawn at random about ``k / n`` would agree. Where
+            one lift has fewer than k nonzero shares the part is of the other's; where neither has any it is 0.
 
         Raises:
             ValueError: if k is not a positive whole number.
         """
         checks.check_count(k, "k")
         shape = self.explained.shape
-        shares = np.concatenate([np.asarray(s).reshape(*shape, -1) for s in jax.tree.leaves(self.shares)], axis=-1)
-        k = min(k, shares.shape[-1])
-        top = np.zeros((*shape, shares.shape[-1]))
-        np.put_along_axis(top, np.argsort(-np.abs(shares), axis=-1, kind="stable")[..., :k], 1, axis=-1)
-        return jnp.asarray(np.einsum("abn,cdn->abcd", top, top) / k)
+        sizes = jnp.concatenate([jnp.abs(s).reshape(*shape, -1) for s in jax.tree.leaves(self.shares)], axis=-1)
+        places = jnp.argsort(jnp.argsort(-sizes, axis=-1, stable=True), axis=-1)
+        top = ((places < k) & (sizes > 0)).astype(sizes.dtype)
+        count = top.sum(axis=-1)
+        return relative(jnp.einsum("abn,cdn->abcd", top, top), jnp.maximum(count[..., None, None], count))
+
+    def __str__(self) -> str:
+        """Show between what bounds each layer's total lies."""
+        if not checks.is_concrete(self) or jnp.ndim(self.explained) != 2:
+            return repr(self)
+        totals = {"explained": self.explained} | {name or "params": total for name, total in self.by_layer().items()}
+        sets, ridges = self.explained.shape
+        lines = [f"{sets} probe sets, {ridges} ridges from {self.ridges.min():.2g} to {self.ridges.max():.2g}"]
+        return "\n".join(
+            lines + [f"{name}: {total.min():+.4f} to {total.max():+.4f}" for name, total in totals.items()]
+        )
 
 
 class SubsetCurve(NamedTuple):
-    """Residuals with only some parameters free; see `subset_check`.
+    """Residuals with only some parameters free; see `subset_check`. Printed, it is a table.
 
     Attributes:
         sizes: how many parameters were free, shape ``(K,)``.
@@ -193,7 +228,7 @@ class SubsetCurve(NamedTuple):
         norms: Euclidean norm of the direction, shape ``(K,)``.
     """
 
-    sizes: Int[np.ndarray, " K"]
+    sizes: Int[np.ndarray | Array, " K"]
     residuals: Float[Array, " K"]
     heldout_residuals: Float[Array, " K"]
     norms: Float[Array, " K"]
@@ -211,9 +246,17 @@ class SubsetCurve(NamedTuple):
             ValueError: if there are fewer than two sizes.
         """
         if len(self.sizes) < 2:
-            raise ValueError(f"sizes are {self.sizes.tolist()}; expected at least two for an area.")
-        log = np.log(self.sizes)
+            raise ValueError(f"sizes are {self.sizes}; expected at least two for an area.")
+        log = jnp.log(jnp.asarray(self.sizes, self.residuals.dtype))
         return jnp.trapezoid(self.heldout_residuals if heldout else self.residuals, log) / (log[-1] - log[0])
+
+    def __str__(self) -> str:
+        """Show a line for each size."""
+        if not checks.is_concrete(self) or jnp.ndim(self.residuals) != 1:
+            return repr(self)
+        rows = zip(*self, strict=True)
+        lines = [f"{'free':>6}  {'residual':>8}  {'held out':>8}  {'norm':>8}"]
+        return "\n".join(lines + [f"{k:6.0f}  {here:8.4f}  {there:8.4f}  {norm:8.3g}" for k, here, there, norm in rows])
 
 
 def attribute(
@@ -222,8 +265,8 @@ def attribute(
     """Share out what a lift explains of its tangent among the parameters.
 
     ``a_i = c_i <J_i, eta> / norm(eta)^2``. The shares add up to ``<J c, eta> / norm(eta)^2``, which is
-    ``1 - residual^2 - damping norm(c)^2 / norm(eta)^2``. Shares have signs and cancel. They depend on the ridge, on the
-    probes, and on how the parameters are scaled: show them with those.
+    ``1 - residual^2 - damping norm(c)^2 / norm(eta)^2`` (0 for a zero tangent). Shares have signs and cancel. They depend
+    on the ridge, on the probes, and on how the parameters are scaled: show them with those.
 
     Args:
         f: function ``f(params, x)`` of one input.
@@ -285,8 +328,12 @@ def attribution_band(
         The shares, and residuals, which tell which of the lifts are any good.
 
     Raises:
-        TypeError: as `lift`.
+        TypeError: as `lift`, or if probe_sets is no sequence.
         ValueError: as `lift`, or if probe_sets or ridges is empty.
+        MemoryError: as `lift`; there is no iteration to fall back to.
+
+    Warns:
+        UserWarning: as `lift`, for each probe set. Where the tangent is below the floor, the shares are zero.
 
     Example:
         >>> import jax, symtutor as st
@@ -298,24 +345,25 @@ def attribution_band(
 
     Reference: theory.md, P12 and "What the residual does and does not tell", 2.
     """
-    probe_sets = list(probe_sets)
+    try:
+        probe_sets = list(probe_sets)
+    except TypeError as error:
+        raise TypeError(f"probe_sets is {type(probe_sets).__name__}; expected a sequence of Probes.") from error
     if not probe_sets:
         raise ValueError("probe_sets is empty; expected at least one Probes.")
     probe_sets = [
         _check(f, params, probes, tangent, chunk_size, f"probe_sets[{i}]") for i, probes in enumerate(probe_sets)
     ]
-    dtype = jacobian_dtype(params)
-    ridges = jnp.asarray(ridges, dtype)
-    if ridges.ndim != 1 or ridges.size == 0:
-        raise ValueError(f"ridges has shape {ridges.shape}; expected (ridges,), at least one.")
-    for ridge in ridges if checks.is_concrete(ridges) else ():
-        checks.check_ridge(ridge, "an entry of ridges")
-        solvers.choose_solver("svd", ridge, dtype, 1, 1)
+    ridges = checks.as_ridges(ridges, jacobian_dtype(params))
     least = float(min(ridges)) if checks.is_concrete(ridges) else 0.0
-    rows = [
-        _shares_over_ridges(f, params, probes, tangent, ridges, spectrum_for(f, params, probes, least), chunk_size)
-        for probes in probe_sets
-    ]
+    rows = []
+    for probes in probe_sets:
+        look_at_tangent(f, params, probes, tangent, least, chunk_size)
+        spectrum = spectrum_for(f, params, probes, least)
+        row = _shares_over_ridges(f, params, probes, tangent, ridges, spectrum, chunk_size)
+        if checks.is_concrete(row) and not jnp.isfinite(row[1]).all():
+            explain_failure(f, params, probes, tangent, least, chunk_size)
+        rows.append(row)
     shares, explained, residuals = jax.tree.map(lambda *leaves: jnp.stack(leaves), *rows)
     return AttributionBand(shares, explained, residuals, ridges)
 
@@ -333,10 +381,11 @@ def restrict(f: Callable, params: PyTree, scores: PyTree, k: int) -> tuple[Calla
         k: how many are free.
 
     Returns:
-        The function ``f_k(q, x)``, and ``q``, shape ``(k,)``.
+        The function ``f_k(q, x)``, a pytree that holds params and the places of the free ones, so that lifts of one k
+        compile once; and ``q``, shape ``(k,)``.
 
     Raises:
-        TypeError: if params or scores is no pytree of float arrays.
+        TypeError: if f is no function, or params or scores is no pytree of float arrays.
         ValueError: if scores does not fit params, or k is not from 1 to the number of parameters.
 
     Example:
@@ -345,17 +394,11 @@ def restrict(f: Callable, params: PyTree, scores: PyTree, k: int) -> tuple[Calla
         >>> q.tolist(), float(f_1(jnp.array([7.0]), jnp.array([10.0, 1.0])))          # w = (1, 7)
         ([2.0], 17.0)
     """
+    if not callable(f):
+        raise TypeError(f"f is {type(f).__name__}; expected a function f(params, x) of one input, like net.apply.")
     checks.check_params(params)
-    order = _ranking(scores, params)
-    if type(k) is not int or not 1 <= k <= len(order):
-        raise ValueError(f"k is {k!r}; expected a whole number from 1 to {len(order)}, the number of parameters.")
-    start, unravel = ravel_pytree(params)
-    free = order[:k]
-
-    def f_k(q, x):
-        return f(unravel(start.at[free].set(q)), x)
-
-    return f_k, start[free]
+    free = _ranking(scores, params)[: _whole_up_to_all(k, params)]
+    return jax.tree_util.Partial(_with_free, f, params, free), ravel_pytree(params)[0][free]
 
 
 def subset_check(
@@ -383,7 +426,8 @@ def subset_check(
         tangent: function ``(f, params, x: (N, ...)) -> (N,)`` or ``(N, k)``.
         scores: a number for each parameter, a pytree like params, such as absolute shares; ties go to the first.
         heldout: probes that no solve uses.
-        sizes: how many parameters to free, increasing; by default 12 from 5 to 400, evenly in the logarithm, or to all.
+        sizes: how many parameters to free, increasing; by default 12 from 5 to 400, evenly in the logarithm, or to all
+            (from 1 where there are no more than 5).
         ridge: relative ridge of the lifts, as in `lift`.
         chunk_size: how many probes at a time when the Jacobian is built.
 
@@ -393,7 +437,11 @@ def subset_check(
     Raises:
         TypeError: as `lift`.
         ValueError: as `lift`, or if scores does not fit params, or sizes do not increase from at least 1.
+        MemoryError: as `lift`; columns are picked, so the Jacobian is built.
         FloatingPointError: outside ``jax.jit``, if a lift failed.
+
+    Warns:
+        UserWarning: as `lift`. Where the tangent is below the floor, every direction is zero.
 
     Example:
         >>> import jax, jax.numpy as jnp, symtutor as st
@@ -412,27 +460,18 @@ def subset_check(
     checks.check_heldout(probes, heldout)
     checks.check_ridge(ridge)
     order = _ranking(scores, params)
-    n = len(order)
-    sizes = (
-        np.unique(np.geomspace(min(5, n), min(400, n), 12).round().astype(int)) if sizes is None else np.asarray(sizes)
-    )
-    if sizes.ndim != 1 or not len(sizes) or sizes.dtype.kind != "i" or sizes[0] < 1 or (np.diff(sizes) <= 0).any():
-        raise ValueError(f"sizes are {sizes.tolist()}; expected whole numbers that increase from at least 1.")
-    if sizes[-1] > n:
-        raise ValueError(f"sizes go up to {sizes[-1]}; expected at most {n}, the number of parameters.")
+    sizes = _sizes(sizes, len(order))
     dtype = jacobian_dtype(params)
-    sound = checks.is_concrete(ridge) and ridge >= solvers.gram_limit(jacobian_dtype(params))
-    solver, _ = choose_solver(
-        "cholesky" if sound else "svd", ridge, f, params, probes
-    )  # columns are picked, so J is built
-    places = np.empty(n, int)
-    places[order] = np.arange(n)
+    sound = checks.is_concrete(ridge) and ridge >= solvers.gram_limit(dtype)
+    # columns are picked, so J is built
+    solver, _ = choose_solver("cholesky" if sound else "svd", ridge, f, params, probes)
+    look_at_tangent(f, params, probes, tangent, ridge, chunk_size)
     residuals, heldout_residuals, norms = _subset_curve(
-        f, params, probes, tangent, heldout, jnp.asarray(places), jnp.asarray(sizes), jnp.asarray(ridge, dtype),
-        solver, chunk_size,
+        f, params, probes, tangent, heldout, jnp.argsort(order), jnp.asarray(sizes), jnp.asarray(ridge, dtype), solver,
+        chunk_size,
     )  # fmt: skip
-    if checks.is_concrete(norms) and not np.isfinite(norms).all():
-        raise FloatingPointError(f"a lift failed at ridge {float(ridge):.3g}; expected a larger ridge.")
+    if checks.is_concrete(norms) and not jnp.isfinite(norms).all():
+        explain_failure(f, params, probes, tangent, ridge, chunk_size, solver)
     return SubsetCurve(sizes, residuals, heldout_residuals, norms)
 
 
@@ -452,8 +491,8 @@ def greedy_scores(
         params: pytree of float arrays.
         probes: points and weights.
         tangent: function ``(f, params, x: (N, ...)) -> (N,)`` or ``(N, k)``.
-        k: how many to choose.
-        ridge: keeps out columns of which nothing is left; relative to the largest singular value.
+        k: how many to choose, up to all.
+        ridge: keeps out columns of which nothing is left; relative to the largest singular value, and never below rounding.
         chunk_size: how many probes at a time when the Jacobian is built.
 
     Returns:
@@ -461,19 +500,31 @@ def greedy_scores(
 
     Raises:
         TypeError: as `lift`.
-        ValueError: as `lift`, or if k is not a positive whole number.
+        ValueError: as `lift`, or if k is not from 1 to the number of parameters.
+        MemoryError: as `lift`; columns are picked, so the Jacobian is built.
+
+    Warns:
+        UserWarning: as `lift`. Where the tangent is below the floor there is nothing to choose by, and all are 0.
 
     Example:
         >>> import jax.numpy as jnp, symtutor as st
-        >>> greedy_scores(lambda w, x: jnp.dot(w, x), jnp.array([1.0, 0.0]), st.polar_probes(), st.orbit_tangent(st.so2()), 1)
-        Array([0., 1.], dtype=float64)
+        >>> f, w, probes = lambda w, x: jnp.dot(w, x), jnp.array([1.0, 0.0]), st.polar_probes()
+        >>> greedy_scores(f, w, probes, st.orbit_tangent(st.so2()), 1).tolist()
+        [0.0, 1.0]
 
     Reference: experiments.md, 6.
     """
     probes = _check(f, params, probes, tangent, chunk_size)
     checks.check_ridge(ridge)
-    checks.check_count(k, "k")
-    return _greedy(f, params, probes, tangent, k, ridge, chunk_size)
+    k = _whole_up_to_all(k, params)
+    choose_solver("svd", ridge, f, params, probes)  # it takes as much memory: J, what is left of it, and what goes off
+    look_at_tangent(f, params, probes, tangent, ridge, chunk_size)
+    # arrays, so that one program serves
+    ridge, k = jnp.asarray(ridge, jacobian_dtype(params)), jnp.asarray(k)
+    scores, finite = _greedy(f, params, probes, tangent, k, ridge, chunk_size)
+    if checks.is_concrete(finite) and not finite:
+        explain_failure(f, params, probes, tangent, ridge, chunk_size)
+    return scores
 
 
 @eqx.filter_jit
@@ -491,11 +542,12 @@ def _attribute(f, params, probes, tangent, direction, S):
 def _shares_over_ridges(f, params, probes, tangent, ridges, spectrum, chunk_size):
     solve_at, y = spectrum(f, params, probes, tangent, chunk_size)
     correlation = _correlation(f, params, probes, y)
+    nothing = _below_floor(f, params, probes, tangent, y)
     square = y @ y
     scale = jnp.where(square > 0, 1 / jnp.where(square > 0, square, 1), 0)
 
     def one(ridge):
-        c, image = solve_at(ridge)
+        c, image = jax.tree.map(lambda leaf: jnp.where(nothing, 0, leaf), solve_at(ridge))
         shares = jax.tree.map(lambda ci, ji: ci * ji * scale, c, correlation)
         explained = sum(leaf.sum() for leaf in jax.tree.leaves(shares))
         return shares, explained, jnp.linalg.norm(image - y) * jnp.sqrt(scale)
@@ -506,19 +558,27 @@ def _shares_over_ridges(f, params, probes, tangent, ridges, spectrum, chunk_size
 def _correlation(f, params, probes, y):
     """Return ``<J_i, eta>`` for every i by one reverse pass, from the weighted tangent y."""
     values, pull_back = jax.vjp(lambda p: jax.vmap(f, (None, 0))(p, probes.x), params)
-    return pull_back(weighted_rows(y, probes.w).reshape(values.shape))[0]
+    return pull_back(weighted_rows(y, probes.w).reshape(values.shape).astype(values.dtype))[0]
+
+
+def _below_floor(f, params, probes, tangent, y):
+    """Tell whether there is nothing to attribute: the weighted tangent y is what `lift` would call below the floor."""
+    _, spread = target(f, params, probes, tangent)
+    return below_floor(y, spread, default_floor(y.dtype))
 
 
 @eqx.filter_jit
 def _subset_curve(f, params, probes, tangent, heldout, places, sizes, ridge, solver, chunk_size):
     A, y = linear_system(f, params, probes, tangent, chunk_size)
-    unravel = ravel_pytree(params)[1]
+    flat, unravel = ravel_pytree(params)
+    nothing = _below_floor(f, params, probes, tangent, y)
 
     def one(size):
         free = jnp.where(places < size, A, 0)  # one shape, so one program, whatever the size
-        c = jnp.where(places < size, solve(free, y, ridge, solver)[0], 0)
-        residual = jnp.linalg.norm(free @ c - y) / jnp.linalg.norm(y)
-        return residual, tangent_residual(f, params, heldout, tangent, unravel(c)), jnp.linalg.norm(c)
+        c = jnp.where(nothing, 0, solve(free, y, ridge, solver)[0])
+        residual = relative(jnp.linalg.norm(free @ c - y), jnp.linalg.norm(y))
+        direction = unravel(c.astype(flat.dtype))
+        return residual, tangent_residual(f, params, heldout, tangent, direction), jnp.linalg.norm(c)
 
     return jax.lax.map(one, sizes)
 
@@ -526,19 +586,32 @@ def _subset_curve(f, params, probes, tangent, heldout, places, sizes, ridge, sol
 @eqx.filter_jit
 def _greedy(f, params, probes, tangent, k, ridge, chunk_size):
     A, y = linear_system(f, params, probes, tangent, chunk_size)
+    flat, unravel = ravel_pytree(params)
+    eps, tiny = jnp.finfo(A.dtype).eps, jnp.finfo(A.dtype).tiny
+    rounding = (100 * eps) ** 2 * (A**2).sum(axis=0)  # what is left of a copy of a chosen column, parallel to anything
     damping = ridge**2 * solvers.largest_eigenvalue(A @ A.T if A.shape[0] <= A.shape[1] else A.T @ A)
 
     def choose(i, state):
-        left, r, scores = state  # columns and right-hand side, less what the chosen ones span
-        gain = jnp.where(scores > 0, -1, (r @ left) ** 2 / ((left**2).sum(axis=0) + damping + jnp.finfo(r.dtype).tiny))
+        # Columns and right-hand side, less what the chosen ones span. The whole of y has the same products with such
+        # columns, but for rounding, which decides in float32.
+        left, r, scores = state
+        square = (left**2).sum(axis=0)
+        gain = jnp.where(square > rounding, (r @ left) ** 2 / (square + damping + tiny), 0)
+        gain = jnp.where(scores > 0, -1, gain)
         best = jnp.argmax(gain)
         size = jnp.linalg.norm(left[:, best])
         unit = left[:, best] / jnp.where(size > 0, size, 1)
         left, r = left - jnp.outer(unit, unit @ left), r - unit * (unit @ r)
-        return left, r, scores.at[best].set(k - i)
+        return left, r, scores.at[best].set((k - i).astype(scores.dtype))
 
-    scores = jax.lax.fori_loop(0, min(k, A.shape[1]), choose, (A, y, jnp.zeros(A.shape[1], A.dtype)))[2]
-    return ravel_pytree(params)[1](scores)
+    scores = jax.lax.fori_loop(0, k, choose, (A, y, jnp.zeros_like(flat)))[2]
+    scores = jnp.where(_below_floor(f, params, probes, tangent, y), 0, scores)
+    return unravel(scores), jnp.isfinite(A).all() & jnp.isfinite(y).all()
+
+
+def _with_free(f, params, free, q, x):
+    start, unravel = ravel_pytree(params)
+    return f(unravel(start.at[free].set(q)), x)
 
 
 def _check(f, params, probes, tangent, chunk_size, argument="probes"):
@@ -549,33 +622,62 @@ def _check(f, params, probes, tangent, chunk_size, argument="probes"):
     return auto_sharded(probes)
 
 
-def _ranking(scores: PyTree, params: PyTree) -> np.ndarray:
+def _ranking(scores: PyTree, params: PyTree) -> Int[Array, " n"]:
     """Return the places of the parameters, largest score first."""
     checks.check_params(scores, "scores")
     _check_like(scores, params, "scores")
-    return np.argsort(-np.asarray(ravel_pytree(scores)[0]), kind="stable")
+    return jnp.argsort(-ravel_pytree(scores)[0], stable=True)
+
+
+def _whole_up_to_all(k: int, params: PyTree) -> int:
+    """Return how many parameters to choose, refusing more than there are."""
+    n = sum(leaf.size for leaf in jax.tree.leaves(params))
+    whole = checks.whole(k)
+    if whole is None or not 1 <= whole <= n:
+        raise ValueError(f"k is {k!r}; expected a whole number from 1 to {n}, the number of parameters.")
+    return whole
+
+
+def _sizes(sizes: Sequence[int] | None, n: int) -> Int[np.ndarray, " K"]:
+    """Return the sizes of a subset curve of n parameters."""
+    if sizes is None:
+        return np.unique(np.geomspace(5 if n > 5 else 1, min(400, n), 12).round().astype(int))
+    try:
+        whole = np.asarray(sizes)
+    except (TypeError, ValueError):  # rows of different lengths, or traced
+        whole = np.empty(0)
+    if whole.ndim != 1 or not len(whole) or whole.dtype.kind != "i" or whole[0] < 1 or (np.diff(whole) <= 0).any():
+        raise ValueError(f"sizes are {sizes}; expected whole numbers that increase from at least 1.")
+    if whole[-1] > n:
+        raise ValueError(f"sizes go up to {whole[-1]}; expected at most {n}, the number of parameters.")
+    return whole
 
 
 def _check_like(tree: PyTree, params: PyTree, argument: str) -> None:
-    for (path, leaf), (other_path, part) in zip(
-        jax.tree_util.tree_leaves_with_path(params), jax.tree_util.tree_leaves_with_path(tree), strict=False
-    ):
-        if path != other_path or leaf.shape != part.shape:
-            raise ValueError(
-                f"{argument} has a leaf of shape {part.shape} at {jax.tree_util.keystr(other_path)}; "
-                f"expected {leaf.shape} at {jax.tree_util.keystr(path)}, as in params."
-            )
     if jax.tree.structure(params) != jax.tree.structure(tree):
         raise ValueError(f"{argument} has another tree structure than params; expected one number a parameter.")
+    for (path, leaf), part in zip(jax.tree_util.tree_leaves_with_path(params), jax.tree.leaves(tree), strict=True):
+        if leaf.shape != part.shape:
+            raise ValueError(
+                f"{argument} has a leaf of shape {part.shape} at {jax.tree_util.keystr(path)}; "
+                f"expected {leaf.shape}, as in params."
+            )
+
+
+def _by_leaf(tree: PyTree) -> dict:
+    return {name: leaf for name, (leaf,) in _gathered(tree, slice(None)).items()}
 
 
 def _by_layer(shares: PyTree, total: Callable) -> dict:
-    totals = {}
-    for path, leaf in jax.tree_util.tree_leaves_with_path(shares):
-        key = _name(path[:1])
-        totals[key] = totals.get(key, 0) + total(leaf)
-    return totals
+    return {name: sum(map(total, leaves)) for name, leaves in _gathered(shares, slice(1)).items()}
 
 
-def _name(path) -> str:
-    return jax.tree_util.keystr(path, simple=True, separator=".")
+def _gathered(tree: PyTree, part: slice) -> dict[str, list]:
+    """Return the leaves of a tree in lists, one for each name: that part of their paths, with dots between the keys."""
+    lists = {}
+    for path, leaf in jax.tree_util.tree_leaves_with_path(tree):
+        lists.setdefault(path[part], []).append(leaf)
+    names = [jax.tree_util.keystr(path, simple=True, separator=".") for path in lists]
+    if len(set(names)) < len(names):  # {"a.b": ...} beside {"a": {"b": ...}}: as JAX writes them, no two are the same
+        names = [jax.tree_util.keystr(path) for path in lists]
+    return dict(zip(names, lists.values(), strict=True))

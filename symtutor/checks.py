@@ -5,6 +5,7 @@ Every message names the argument, what was seen and what was expected.
 """
 
 import math
+import operator
 from collections.abc import Callable
 
 import equinox as eqx
@@ -26,6 +27,14 @@ def check_count(count: int, argument: str, expected: str = "a positive whole num
     """Refuse what is no positive ``int``; a bool is none."""
     if type(count) is not int or count < 1:
         raise ValueError(f"{argument} is {count!r}; expected {expected}.")
+
+
+def whole(value) -> int | None:
+    """Return a whole number of Python, NumPy or JAX as an ``int``, and None for anything else; a bool is none."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
 
 
 def check_positive(value: Number, argument: str) -> None:
@@ -156,6 +165,34 @@ def check_ridge(ridge: Number, argument: str = "ridge") -> None:
         raise ValueError(f"{argument} is {float(ridge)}; expected a finite number of at least 0.")
 
 
+def as_ridges(ridges, dtype) -> Float[Array, " R"]:
+    """Return relative ridges in a dtype, refusing what are none, and one that is below what the dtype supports."""
+    try:
+        ridges = jnp.asarray(ridges, dtype)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"ridges is {ridges!r}; expected a float array of shape (R,).") from error
+    if ridges.ndim != 1 or ridges.size == 0:
+        raise ValueError(f"ridges has shape {ridges.shape}; expected (R,), at least one.")
+    eps = float(jnp.finfo(dtype).eps)
+    for ridge in ridges if is_concrete(ridges) else ():
+        check_ridge(ridge, "an entry of ridges")
+        if 0 < ridge < eps:
+            raise ValueError(
+                f"an entry of ridges is {ridge:.3g}, below what {dtype} supports; expected 0 (a pseudo-inverse), or at "
+                f"least {eps:.1e}."
+            )
+    return ridges
+
+
+def check_time(t: Number, argument: str = "t") -> None:
+    """Refuse a parameter of a subgroup that is not one finite number."""
+    _check_number(t, argument, "a finite number")
+    if jnp.ndim(t) != 0:
+        raise ValueError(f"{argument} has shape {jnp.shape(t)}; expected one number.")
+    if is_concrete(t) and not math.isfinite(t):
+        raise ValueError(f"{argument} is {float(t)}; expected a finite number.")
+
+
 def check_times(ts: Float[Array, " T"]) -> None:
     """Refuse times that do not increase from 0."""
     try:
@@ -174,6 +211,17 @@ def check_group(group) -> None:
     """Refuse what is no group."""
     if not (hasattr(group, "generators") and hasattr(group, "elements")):
         raise TypeError(f"group is {type(group).__name__}; expected a Group, such as st.so2().")
+
+
+def check_has_generator(group, generator: int) -> None:
+    """Refuse a generator that the group does not have."""
+    check_group(group)
+    if type(generator) is not int or not 0 <= generator < len(group.generators):
+        raise ValueError(
+            f"generator is {generator!r}, but {group.name} has {len(group.generators)} generators; "
+            "expected one of them, from 0."
+            + ("" if group.generators else " A finite group has a defect, but no orbit tangent.")
+        )
 
 
 def check_generator(group, generator: int, x: Float[Array, "N *input"]) -> None:

@@ -1,6 +1,5 @@
 """Full-batch minimisation, shared by the experiments."""
 
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NamedTuple
@@ -62,43 +61,43 @@ def minimise(
         [1.0, 1.0]
     """
     checks.check_count(steps, "steps")
-    checkpoints = list(checkpoints)
-    if any(type(i) is not int or not 0 <= i <= steps for i in checkpoints) or sorted(set(checkpoints)) != checkpoints:
+    try:
+        keep = [checks.whole(i) for i in checkpoints]
+    except TypeError:  # nothing to run over
+        keep = [None]
+    if None in keep or sorted(set(keep)) != keep or any(not 0 <= i <= steps for i in keep):
         raise ValueError(
             f"checkpoints are {checkpoints}; expected whole numbers that increase, from 0 to steps = {steps}."
         )
     tenths = {steps * (i + 1) // 10 for i in range(10)} if progress else set()
-    stops = sorted((tenths | set(checkpoints) | {steps}) - {0})
-    # with many stops, parts of one length: each length is compiled anew
-    part = math.gcd(*stops) if checkpoints else 0
     state = initial, optax.with_extra_args_support(optimizer).init(initial)
-    losses, kept, done = [], [initial] if 0 in checkpoints else [], 0
-    for stop in stops:
-        while done < stop:
-            length = part or stop - done
-            state, values = _steps(loss, optimizer, length, state, data)
-            losses.append(values)
-            done += length
-        if stop in checkpoints:
+    losses = jnp.zeros(steps, jax.eval_shape(loss, initial, data).dtype)
+    kept, done = [initial] if 0 in keep else [], 0
+    for stop in sorted((tenths | set(keep) | {steps}) - {0}):
+        state, losses = _steps(loss, optimizer, done, stop, state, losses, data)
+        done = stop
+        if stop in keep:
             kept.append(state[0])
         if stop in tenths:
-            print(f"{progress}: step {done} of {steps}, loss {float(losses[-1][-1]):.3g}", flush=True)
+            print(f"{progress}: step {stop} of {steps}, loss {float(losses[stop - 1]):.3g}", flush=True)
     kept = jax.tree.map(lambda *leaves: jnp.stack(leaves), *kept) if kept else None
-    return Fit(state[0], initial, jnp.concatenate(losses), kept)
+    return Fit(state[0], initial, losses, kept)
 
 
-@partial(jax.jit, static_argnums=(0, 1, 2))
-def _steps(loss, optimizer, length, state, data):
+@partial(jax.jit, static_argnums=(0, 1))
+def _steps(loss, optimizer, done, stop, state, losses, data):
+    """Go on from ``done`` to ``stop`` steps; both are traced, so that one program serves, wherever the stops are."""
+
     def value_of(params):
         return loss(params, data)
 
-    def step(state, _):
-        params, memory = state
+    def step(i, carry):
+        (params, memory), losses = carry
         value, gradient = jax.value_and_grad(value_of)(params)
         with jax.numpy_dtype_promotion("standard"):  # Adam raises a float to the step's count, an integer
             updates, memory = optax.with_extra_args_support(optimizer).update(
                 gradient, memory, params, value=value, grad=gradient, value_fn=value_of
             )
-        return (optax.apply_updates(params, updates), memory), value
+        return (optax.apply_updates(params, updates), memory), losses.at[i].set(value)
 
-    return jax.lax.scan(step, state, length=length)
+    return jax.lax.fori_loop(done, stop, step, (state, losses))

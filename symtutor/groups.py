@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float
 
-from symtutor.checks import Number, check_count
+from symtutor.checks import Number, check_count, check_has_generator, check_time
 
 Matrix = tuple[tuple[float, ...], ...]
 
@@ -21,7 +21,8 @@ Matrix = tuple[tuple[float, ...], ...]
 class Group:
     """A matrix group: its generators, and the elements and weights of its Haar average.
 
-    Equal and hashable by value, so that functions compiled for one group serve all that equal it.
+    Equal and hashable by value, so that functions compiled for one group serve all that equal it. Lists and arrays are
+    taken too, and kept as tuples.
 
     Attributes:
         name: what messages call it.
@@ -31,7 +32,8 @@ class Group:
         output: ``"invariant"`` if outputs stay as they are, ``"vector"`` if they turn with the inputs.
 
     Raises:
-        ValueError: if matrices differ in size, elements are not orthogonal, or weights do not sum to 1.
+        TypeError: if generators, elements or weights are not of numbers.
+        ValueError: if matrices differ in size or are not finite, elements are not orthogonal, or weights do not sum to 1.
 
     Example:
         >>> so2() == so2(), so2().dimension, len(so2(nodes=8).elements)
@@ -47,12 +49,23 @@ class Group:
     output: Literal["invariant", "vector"] = "invariant"
 
     def __post_init__(self):  # noqa: D105
-        shapes = {np.shape(matrix) for matrix in self.generators + self.elements}
+        try:
+            for name in ("generators", "elements"):
+                object.__setattr__(self, name, _tuples(getattr(self, name)))
+            object.__setattr__(self, "weights", tuple(float(weight) for weight in self.weights))
+            shapes = {np.shape(matrix) for matrix in self.generators + self.elements}
+        except (TypeError, ValueError) as error:
+            raise TypeError(
+                f"group {self.name}: generators, elements or weights are not of numbers ({error}); "
+                "expected tuples of square matrices, and of numbers."
+            ) from error
         if len(shapes) != 1 or any(len(shape) != 2 or shape[0] != shape[1] for shape in shapes):
             raise ValueError(
                 f"group {self.name}: generators and elements have shapes {sorted(shapes)}; "
                 "expected square matrices of one size, at least one."
             )
+        if not np.isfinite(self.generators + self.elements).all():
+            raise ValueError(f"group {self.name}: a matrix is not finite; expected finite generators and elements.")
         if self.output not in ("invariant", "vector"):
             raise ValueError(f"output is {self.output!r}; expected 'invariant' or 'vector'.")
         if len(self.weights) != len(self.elements):
@@ -67,7 +80,7 @@ class Group:
                 raise ValueError(
                     f"group {self.name}: an element is off orthogonality by {error:.2g}; expected g g^T = 1."
                 )
-            if abs(sum(self.weights) - 1) > 1e-9 or min(self.weights) < 0:
+            if not abs(sum(self.weights) - 1) <= 1e-9 or min(self.weights) < 0:
                 raise ValueError(
                     f"group {self.name}: weights sum to {sum(self.weights):.6g} (least "
                     f"{min(self.weights):.3g}); expected non-negative weights with sum 1."
@@ -87,7 +100,13 @@ class Group:
 
         Returns:
             The matrix, shape ``(d, d)``.
+
+        Raises:
+            TypeError: if t is no number.
+            ValueError: if t is not one finite number, or there is no such generator.
         """
+        check_has_generator(self, generator)
+        check_time(t)
         return jax.scipy.linalg.expm(jnp.asarray(t, float) * jnp.asarray(self.generators[generator]))
 
 
@@ -194,6 +213,6 @@ def dilation(dimension: int = 2) -> Group:
     return Group("dilation", _tuples(np.eye(dimension)[None]))
 
 
-def _tuples(matrices: np.ndarray) -> tuple[Matrix, ...]:
+def _tuples(matrices) -> tuple[Matrix, ...]:
     # adding 0 turns -0.0 into 0.0, so that equal matrices print alike
     return tuple(tuple(tuple(float(entry) + 0.0 for entry in row) for row in matrix) for matrix in matrices)

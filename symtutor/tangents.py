@@ -16,8 +16,8 @@ from symtutor.checks import (
     Number,
     check_fits,
     check_generator,
-    check_group,
     check_haar,
+    check_has_generator,
     check_params,
     check_points,
     check_probes,
@@ -48,7 +48,8 @@ def orbit(
         Values, shape ``(N,)`` or ``(N, k)``.
 
     Raises:
-        ValueError: if the generator does not exist or does not fit the input.
+        TypeError: if t is no number.
+        ValueError: if t is not one finite number, or the generator does not exist or does not fit the input.
 
     Example:
         >>> import jax.numpy as jnp, symtutor as st
@@ -199,13 +200,7 @@ def orbit_tangent(group: Group, generator: int = 0) -> OrbitTangent:
 
     Reference: theory.md, Notation.
     """
-    check_group(group)
-    if type(generator) is not int or not 0 <= generator < len(group.generators):
-        raise ValueError(
-            f"generator is {generator!r}, but {group.name} has {len(group.generators)} generators; "
-            "expected one of them, from 0."
-            + ("" if group.generators else " A finite group has a defect, but no orbit tangent.")
-        )
+    check_has_generator(group, generator)
     return OrbitTangent(group, generator)
 
 

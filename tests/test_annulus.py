@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from examples import NET, F, trained
+from examples import COMPILED, NET, F, trained
 
 import symtutor as st
 
@@ -60,3 +60,11 @@ def test_loss_is_the_cross_entropy_before_each_step():
     p = 1 / (1 + np.exp(-np.asarray(logits)))
     expected = -np.where(np.asarray(y) == 1, np.log(p), np.log(1 - p)).mean()
     assert float(trained().losses[0]) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_second_training_compiles_nothing():
+    x, y = st.annulus.data(jax.random.key(1), n=16)
+    st.annulus.train(jax.random.key(0), NET, x, y, steps=3, learning_rate=1e-3)
+    before = len(COMPILED)
+    st.annulus.train(jax.random.key(2), NET, x, y, steps=3, learning_rate=1e-3)
+    assert len(COMPILED) == before

@@ -5,9 +5,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from examples import ETA, TO_E, F, flat, heldout, jacobian, lifted, probes, tangent_values, trained, values
+from examples import (
+    COMPILED,
+    ETA,
+    SO2,
+    TO_E,
+    F,
+    flat,
+    heldout,
+    jacobian,
+    lifted,
+    probes,
+    tangent_values,
+    trained,
+    untrained,
+    values,
+)
+from jax.flatten_util import ravel_pytree
 
 import symtutor as st
+import symtutor.attribution as attribution_module
 
 
 def attribution(shares, explained):
@@ -80,6 +97,9 @@ def test_attribution_can_be_jitted():
     params, c = lifted("trained", "eta", 1e-2)
     traced = jax.jit(lambda p, c: st.attribute(F, p, probes(), ETA, c))(params, c)
     np.testing.assert_allclose(traced.explained, c.explained, rtol=1e-10)
+    plain = st.attribute(F, params, probes(), ETA, c)
+    for leaf, wanted in zip(jax.tree.leaves(traced), jax.tree.leaves(plain), strict=True):
+        np.testing.assert_allclose(leaf, wanted, atol=1e-12)
 
 
 def test_scaled_coefficients_are_what_a_parameter_does_alone(shares):
@@ -166,10 +186,11 @@ def test_overlap_counts_what_two_rankings_share(band):
 
 
 def test_a_band_below_what_a_gram_matrix_supports_is_solved_by_svd():
-    params, c = lifted("trained", "eta", 1e-4)
-    band = st.attribution_band(F, params, [probes()], ETA, [1e-9, 1e-4])
-    assert float(band.residuals[0, 1]) == pytest.approx(float(c.residual), rel=1e-4)
-    assert float(band.residuals[0, 0]) < float(band.residuals[0, 1])
+    params, ridges = trained().params, [1e-12, 1e-4]
+    band = st.attribution_band(F, params, [probes()], ETA, ridges)
+    for j, ridge in enumerate(ridges):
+        c = st.lift(F, params, probes(), ETA, ridge, solver="svd")
+        assert float(band.residuals[0, j]) == pytest.approx(float(c.residual), rel=1e-6)
 
 
 # ---- rankings put to the test
@@ -218,6 +239,13 @@ def test_a_subset_curve_is_the_lift_with_the_others_frozen(tangent):
     assert float(curve.residuals[2]) == pytest.approx(float(c.residual), rel=1e-5)  # all free: the whole lift
 
 
+def test_a_subset_curve_below_what_a_gram_matrix_supports_is_solved_by_svd():
+    params = trained().params
+    curve = st.subset_check(F, params, probes(), ETA, scores_of(RANDOM), heldout(), sizes=[205], ridge=1e-12)
+    c = st.lift(F, params, probes(), ETA, ridge=1e-12, solver="svd")
+    assert float(curve.residuals[0]) == pytest.approx(float(c.residual), rel=1e-6)
+
+
 def test_the_area_of_a_curve_is_its_mean_over_the_logarithm():
     ones = jnp.ones(3)
     assert float(st.SubsetCurve(np.array([1, 10, 100]), ones, 2 * ones, ones).area()) == pytest.approx(2)
@@ -230,7 +258,12 @@ def test_default_sizes_reach_from_5_to_400_or_to_all():
     assert curve.sizes[0] == 5 and curve.sizes[-1] == 205 and len(curve.sizes) == 12
     f = lambda w, x: jnp.dot(w, x)  # noqa: E731
     small = st.subset_check(f, jnp.array([1.0, 0.0]), probes(), ETA, jnp.array([0.0, 1.0]), heldout(), ridge=1e-3)
-    assert small.sizes.tolist() == [2]
+    assert small.sizes.tolist() == [1, 2]
+    assert float(small.area()) >= 0
+    g = lambda w, x: jnp.dot(w, jnp.cos(jnp.arange(450) * x[0]))  # noqa: E731
+    tiny, others = st.polar_probes(2, 8), st.polar_probes(2, 7, offset=0.3)
+    large = st.subset_check(g, jnp.ones(450), tiny, lambda f, p, x: x[:, 0], jnp.ones(450), others)
+    assert large.sizes[-1] == 400
 
 
 def test_greedy_selection_of_orthogonal_columns_takes_the_largest_shares_in_order():
@@ -263,3 +296,235 @@ def test_greedy_selection_passes_over_copies():
     w = jnp.array([1.0, 1.0, 0.5])
     chosen = st.greedy_scores(f, w, probes(), ETA, 2)
     assert float(chosen[2]) == 2 and sorted(chosen[:2].tolist()) == [0, 1]
+
+
+def test_greedy_selection_passes_over_copies_at_ridge_0():
+    """Of six columns there are two each. The tangent is noise, which rounding lies along as well as they do."""
+    f = lambda w, x: jnp.dot(w, jnp.tile(jnp.sin(jnp.arange(1.0, 7) * x[0] + x[1]), 2))  # noqa: E731
+    for seed in range(4):
+        tangent = lambda f, p, x, seed=seed: jax.random.normal(jax.random.key(seed), x.shape[:1])  # noqa: E731
+        chosen = st.greedy_scores(f, jnp.ones(12), probes(), tangent, 6, ridge=0.0)
+        np.testing.assert_array_equal(np.asarray(chosen).reshape(2, 6).astype(bool).sum(axis=0), 1)  # one of each
+
+
+def test_greedy_selection_is_the_same_in_float32():
+    params, narrow = trained().params, lambda tree: jax.tree.map(lambda leaf: leaf.astype(jnp.float32), tree)
+    wide = st.greedy_scores(F, params, probes(), TO_E, 120)
+    for_narrow = st.greedy_scores(F, narrow(params), narrow(probes()), TO_E, 120)
+    assert ((flat(wide) > 0) == (flat(for_narrow) > 0)).sum() >= 203
+
+
+def test_greedy_selection_with_a_large_ridge_prefers_large_columns():
+    """A column of slope 0.1 that is all of the tangent, beside one of slope 100 that is a quarter of it."""
+    f = lambda w, x: w[0] * 0.1 * x[0] + w[1] * 100 * (x[0] + 3 * x[1])  # noqa: E731
+    tangent = lambda f, p, x: x[:, 0]  # noqa: E731
+    for ridge, first in ((1e-6, [1.0, 0.0]), (1.0, [0.0, 1.0])):
+        assert st.greedy_scores(f, jnp.ones(2), probes(), tangent, 1, ridge=ridge).tolist() == first
+
+
+# ---- what is below the floor, zero, or not finite
+
+
+def invariant(params, x):
+    return F(params, jnp.stack([jnp.hypot(x[0], x[1]), x[0] ** 2 + x[1] ** 2]))  # its eta is rounding
+
+
+def zero(f, params, x):
+    return jnp.zeros(x.shape[0])
+
+
+@pytest.mark.parametrize(("f", "tangent", "residual"), [(invariant, ETA, 1), (F, zero, 0)], ids=["rounding", "zero"])
+def test_below_the_floor_nothing_is_attributed(f, tangent, residual):
+    params = untrained()
+    with pytest.warns(UserWarning, match="below the floor"):
+        band = st.attribution_band(f, params, [probes()], tangent, [1e-3])
+        c = st.lift(f, params, probes(), tangent, 1e-3)
+        curve = st.subset_check(f, params, probes(), tangent, scores_of(RANDOM), heldout(), [9, 80], 1e-3)
+        greedy = st.greedy_scores(f, params, probes(), tangent, 3)
+    assert not flat(band.shares).any() and not flat(greedy).any()
+    assert float(band.explained[0, 0]) == float(c.explained) == 0
+    assert float(band.residuals[0, 0]) == pytest.approx(float(c.residual)) == pytest.approx(residual)
+    np.testing.assert_allclose(curve.residuals, residual)
+    np.testing.assert_allclose(curve.heldout_residuals, residual)
+    np.testing.assert_array_equal(curve.norms, 0)
+    np.testing.assert_array_equal(band.overlap(5), 0)
+    assert float(curve.area()) == pytest.approx(float(curve.area(heldout=False))) == pytest.approx(residual)
+
+
+def test_a_failed_lift_of_a_subset_is_refused(monkeypatch):
+    failed = lambda A, y, ridge, solver: (jnp.full(A.shape[1], jnp.nan), ridge)  # noqa: E731
+    monkeypatch.setattr("symtutor.attribution.solve", failed)
+    with pytest.raises(FloatingPointError, match="failed at ridge 0.001; expected a larger ridge"):
+        f = lambda w, x: jnp.dot(w, x)  # noqa: E731
+        st.subset_check(f, jnp.ones(2), probes(), ETA, jnp.ones(2), heldout(), ridge=1e-3)
+
+
+def test_greedy_selection_and_bands_are_refused_where_memory_is_short(monkeypatch):
+    params = untrained()
+    monkeypatch.setattr("symtutor.lifting.LARGE", 10)
+    monkeypatch.setattr("symtutor.solvers.free_memory", lambda *device: 12000)
+    for call in (
+        lambda: st.greedy_scores(F, params, probes(), ETA, 3),
+        lambda: st.attribution_band(F, params, [probes()], ETA, [1e-3]),
+    ):
+        with pytest.raises(MemoryError, match="320 rows and 205 parameters"):
+            call()
+
+
+# ---- names, batches, precision, jit
+
+
+def test_leaves_whose_names_collide_are_told_apart():
+    tree = {"a.b": jnp.array([1.0, 2.0, 3.0]), "a": {"b": jnp.array([5.0, 6.0])}}
+    shares = st.Attribution(tree, jnp.array(17.0), jax.tree.map(lambda leaf: 10 * leaf, tree))
+    assert list(shares.by_leaf()) == ["['a']['b']", "['a.b']"]
+    assert sum(leaf.sum() for leaf in shares.by_leaf().values()) == 17
+    assert shares.top(2) == [("['a']['b']", (1,), 6.0), ("['a']['b']", (0,), 5.0)]
+    for line, name in zip(
+        shares.table(3).splitlines()[2:], ("['a']['b'][1]", "['a']['b'][0]", "['a.b'][2]"), strict=False
+    ):
+        _, share, size = line.split()
+        assert line.startswith(name) and float(size) == 10 * float(share)
+    nested = attribution({"a.b": {"W": jnp.ones((2, 2))}, "a": {"b": {"W": jnp.ones((2, 2))}}}, jnp.array(8.0))
+    assert [total.tolist() for total in nested.by_neuron().values()] == [[2, 2], [2, 2]]
+
+
+def test_neurons_of_a_convolution_are_its_channels():
+    kernel = jnp.arange(48.0).reshape(4, 3, 2, 2)
+    shares = attribution({"conv": {"weight": kernel, "bias": jnp.ones((4, 1, 1))}}, jnp.array(0.0))
+    np.testing.assert_allclose(shares.by_neuron()["conv"], kernel.sum(axis=(1, 2, 3)) + 1)
+    np.testing.assert_allclose(attribution(kernel, jnp.array(0.0)).by_neuron(axis=2)[""], kernel.sum(axis=(0, 1, 3)))
+
+
+def test_a_batch_prints_its_arrays_and_its_parts_print_tables(shares):
+    batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), shares)
+    assert str(batch).startswith("Attribution(shares=")
+    assert str(jax.tree.map(lambda leaf: leaf[1], batch)) == str(shares)
+
+
+def test_bands_and_curves_print_as_tables(band):
+    first, explained, *layers = str(band).splitlines()
+    assert first == "2 probe sets, 3 ridges from 0.0001 to 0.1"
+    assert explained == f"explained: {band.explained.min():+.4f} to {band.explained.max():+.4f}"
+    assert [line.split(":")[0] for line in layers] == ["0", "1", "2"]
+    curve = st.SubsetCurve(np.array([1, 10]), jnp.array([0.5, 0.25]), jnp.array([0.75, 0.5]), jnp.array([3.0, 4e6]))
+    rows = [line.split() for line in str(curve).splitlines()[1:]]
+    assert rows == [["1", "0.5000", "0.7500", "3"], ["10", "0.2500", "0.5000", "4e+06"]]
+    batch = jax.tree.map(lambda leaf: jnp.stack([leaf, leaf]), (band, curve))
+    assert str(batch[0]).startswith("AttributionBand(") and str(batch[1]).startswith("SubsetCurve(")
+
+
+def test_overlap_counts_no_parameter_of_share_0():
+    sh = jnp.zeros((2, 1, 100)).at[0, 0, jnp.array([90, 91])].set(1.0).at[1, 0, jnp.array([95, 96])].set(1.0)
+    band = st.AttributionBand(sh, jnp.ones((2, 1)), jnp.ones((2, 1)), jnp.ones(1))
+    np.testing.assert_array_equal(band.overlap(10)[:, 0, :, 0], np.eye(2))
+    sh = sh.at[1, 0, :90].set(0.5).at[1, 0, 90].set(2.0)  # 1 of the first's 2 is among the other's 10
+    np.testing.assert_allclose(band._replace(shares=sh).overlap(10)[0, 0, 1, 0], 0.1)
+
+
+def test_ties_go_to_the_first():
+    f = lambda w, x: jnp.dot(w, jnp.tile(x, 2))  # noqa: E731
+    w = jnp.array([1.0, 2.0, 3.0, 4.0])
+    assert st.restrict(f, w, jnp.array([0.0, 1.0, 1.0, 1.0]), 2)[1].tolist() == [2, 3]
+    curve = st.subset_check(f, w, probes(), lambda f, p, x: x[:, 0], jnp.zeros(4), heldout(), [1], ridge=1e-3)
+    assert float(curve.residuals[0]) < 1e-3  # x_0 needs the first
+
+
+def test_float32_parameters_and_wider_probes():
+    f = lambda p, x: jnp.dot(p, x.astype(jnp.float32))  # noqa: E731
+    wide = lambda p, x: jnp.dot(p.astype(x.dtype), x)  # noqa: E731
+    w = jnp.array([1.0, 2.0], jnp.float32)
+    for g in (f, wide):
+        c = st.lift(g, w, probes(), ETA, 1e-2)
+        shares = st.attribute(g, w, probes(), ETA, c)
+        np.testing.assert_allclose(shares.explained, c.explained, rtol=1e-5)
+        band = st.attribution_band(g, w, [probes()], ETA, [1e-2])
+        np.testing.assert_allclose(band.shares[0, 0], shares.shares, rtol=1e-4)
+        curve = st.subset_check(g, w, probes(), ETA, w, heldout(), [1, 2], 1e-2)
+        np.testing.assert_allclose(curve.residuals[1], c.residual, atol=1e-5)
+        assert st.greedy_scores(g, w, probes(), ETA, 2).tolist() == [2, 1]
+
+
+def test_a_whole_ranking_and_its_test_can_be_jitted(band):
+    params, c = lifted("trained", "eta", 1e-2)
+
+    def whole(params, ridges):
+        shares = st.attribute(F, params, probes(), ETA, c).shares
+        scores = jax.tree.map(jnp.abs, shares)
+        f_k, q = st.restrict(F, params, scores, 9)
+        band = st.attribution_band(F, params, [probes()], ETA, ridges)
+        return (
+            st.subset_check(F, params, probes(), ETA, scores, heldout(), [5, 9], 1e-3),
+            st.lift(f_k, q, probes(), ETA, 1e-3).residual,
+            band,
+            band.overlap(10),
+            st.greedy_scores(F, params, probes(), ETA, 3, 1e-3),
+        )
+
+    ridges = jnp.array([1e-12, 1e-4])
+    curve, residual, traced, overlap, greedy = jax.jit(whole)(params, ridges)
+    assert float(curve.residuals[1]) == pytest.approx(float(residual), rel=1e-6)
+    assert float(jax.jit(lambda c: c.area())(curve)) == pytest.approx(float(curve.area()), rel=1e-12)
+    plain = st.attribution_band(F, params, [probes()], ETA, ridges)
+    np.testing.assert_allclose(traced.residuals, plain.residuals, rtol=1e-6)
+    np.testing.assert_allclose(flat(traced.shares), flat(plain.shares), atol=1e-6)
+    np.testing.assert_allclose(overlap, plain.overlap(10))
+    np.testing.assert_array_equal(flat(greedy), flat(st.greedy_scores(F, params, probes(), ETA, 3, 1e-3)))
+
+
+def test_other_numbers_compile_nothing_anew():
+    params = untrained()
+    st.greedy_scores(F, params, probes(), ETA, 2, 1e-3)
+
+    def restricted(scores):
+        f_k, q = st.restrict(F, params, scores, 9)
+        c = st.lift(f_k, q, probes(), ETA, 1e-3)
+        return st.attribute(f_k, q, probes(), ETA, c)
+
+    restricted(scores_of(RANDOM))
+    before = len(COMPILED)
+    st.greedy_scores(F, params, probes(), ETA, 3, 1e-2)
+    restricted(scores_of(-RANDOM))
+    assert len(COMPILED) == before
+
+
+def test_a_restricted_function_is_used_as_any_other():
+    params = untrained()
+    f_k, q = st.restrict(F, params, scores_of(RANDOM), np.int64(9))
+    np.testing.assert_allclose(jax.jit(f_k)(q, probes().x[0]), F(params, probes().x[0]), rtol=1e-12)
+    anchored = st.anchored_tangent(f_k, q, SO2)
+    with_function = st.lift(f_k, q, probes(), anchored, 1e-3)
+    assert st.lift(f_k, q, probes(), TO_E, 1e-3).norm == pytest.approx(float(with_function.norm), rel=1e-9)
+    free = ravel_pytree(params)[0]
+    places = np.argsort(-RANDOM)[:9]
+    by_hand = lambda q, x: F(ravel_pytree(params)[1](free.at[places].set(q)), x)  # noqa: E731
+    np.testing.assert_allclose(
+        st.sensitivity(f_k, q, probes()), st.sensitivity(by_hand, free[places], probes()), rtol=1e-12
+    )
+
+
+def test_chunks_and_sharding_are_handed_on(monkeypatch):
+    """Each function asks for Jacobians or sensitivities in the chunks it was told, of probes that it took off their mesh."""
+    f, w = (lambda w, x: jnp.dot(w, x)), jnp.array([1.0, 2.0])
+    c = st.lift(f, w, probes(), ETA, 1e-3)
+    seen = []
+
+    def spy(name, size):
+        plain = getattr(attribution_module, name)
+        monkeypatch.setattr(
+            attribution_module, name, lambda *a, **k: seen.append((name, size(*a, **k))) or plain(*a, **k)
+        )
+
+    spy("sensitivity", lambda *a, chunk_size: chunk_size)
+    spy("linear_system", lambda *a: a[4])
+    spy("_shares_over_ridges", lambda *a: a[6])
+    spy("auto_sharded", lambda probes: None)
+    st.attribute(f, w, probes(), ETA, c, chunk_size=7)
+    st.attribution_band(f, w, [probes()], ETA, [1e-3], chunk_size=7)
+    st.subset_check(f, w, probes(), ETA, w, heldout(), [1], 1e-3, chunk_size=7)
+    st.greedy_scores(f, w, probes(), ETA, 1, chunk_size=7)
+    sharded = ("auto_sharded", None)
+    assert seen == [
+        *(sharded, ("sensitivity", 7), sharded, ("_shares_over_ridges", 7)),
+        *(sharded, ("linear_system", 7), sharded, ("linear_system", 7)),
+    ]

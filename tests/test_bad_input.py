@@ -62,8 +62,32 @@ class Unhashable:
         return self.scale * f(params, x)
 
 
-def subset(scores=W, sizes=(1, 2), probes=X, heldout=OTHERS, **more):
-    return st.subset_check(f, W, probes, ETA, scores, heldout, sizes, **{"ridge": 1e-3} | more)
+def subset(scores=W, sizes=(1, 2), probes=X, heldout=OTHERS, f=f, params=W, tangent=ETA, **more):
+    return st.subset_check(f, params, probes, tangent, scores, heldout, sizes, **{"ridge": 1e-3} | more)
+
+
+def nan_at_one(f, params, x):
+    return jnp.where(x[:, 0] > 2.2, jnp.nan, x[:, 0])
+
+
+def nan_in_f(params, x):
+    """Not finite at a probe, with a Jacobian that is."""
+    return jnp.where(x[0] > 2.2, jnp.nan, f(params, x))
+
+
+def band(f=f, params=W, probes=X, tangent=ETA, ridges=(1e-3,), **more):
+    return st.attribution_band(f, params, [probes], tangent, ridges, **more)
+
+
+def greedy(f=f, params=W, probes=X, tangent=ETA, k=1, **more):
+    return st.greedy_scores(f, params, probes, tangent, k, **more)
+
+
+def attributed(shares):
+    return st.Attribution(shares, jnp.array(1.0), shares)
+
+
+BATCH = st.Attribution(jnp.ones((2, 3)), jnp.ones(2), jnp.ones((2, 3)))
 
 
 def descend(checkpoints):
@@ -148,6 +172,15 @@ CASES = {
     "elements not orthogonal": (lambda: st.Group("odd", elements=(((2.0, 0.0), (0.0, 1.0)),), weights=(1.0,)), ValueError, "group odd: an element is off orthogonality by 3; expected g g^T = 1"),
     "group weights off 1": (lambda: st.Group("odd", elements=(((1.0,),),), weights=(0.5,)), ValueError, "group odd: weights sum to 0.5 (least 0.5); expected non-negative weights with sum 1"),
     "group weights too few": (lambda: st.Group("odd", elements=(((1.0,),),)), ValueError, "group odd has 1 elements and 0 weights; expected a weight an element"),
+    "matrices not finite": (lambda: st.Group("odd", (((jnp.nan, 0.0), (0.0, 0.0)),)), ValueError, "group odd: a matrix is not finite; expected finite generators and elements"),
+    "elements not finite": (lambda: st.Group("odd", (), (((jnp.nan,),),), (1.0,)), ValueError, "group odd: a matrix is not finite; expected finite generators and elements"),
+    "group weights not finite": (lambda: st.Group("odd", (), (((1.0,),),), (jnp.nan,)), ValueError, "group odd: weights sum to nan (least nan); expected non-negative weights with sum 1"),
+    "group of strings": (lambda: st.Group("odd", "ab"), TypeError, "group odd: generators, elements or weights are not of numbers"),
+    "group of ragged rows": (lambda: st.Group("odd", [[[1.0], [1.0, 2.0]]]), TypeError, "group odd: generators, elements or weights are not of numbers"),
+    "subgroup of a generator it lacks": (lambda: st.so2(8).subgroup(0.1, 3), ValueError, "generator is 3, but so2 has 1 generators; expected one of them, from 0"),
+    "orbit at many times": (lambda: st.orbit(f, W, X.x, SO2, jnp.array([0.1, 0.2])), ValueError, "t has shape (2,); expected one number"),
+    "orbit at NaN": (lambda: st.orbit(f, W, X.x, SO2, jnp.nan), ValueError, "t is nan; expected a finite number"),
+    "orbit at a string": (lambda: st.orbit(f, W, X.x, SO2, "a"), TypeError, "t is 'a'; expected a finite number"),
     "group without matrices": (lambda: st.Group("none"), ValueError, "group none: generators and elements have shapes []; expected square matrices of one size"),
     # solving
     "ridge negative": (lambda: lift(ridge=-1e-3), ValueError, "ridge is -0.001; expected a finite number of at least 0"),
@@ -195,22 +228,54 @@ CASES = {
     "top 0": (lambda: st.attribute(f, W, X, ETA, lift()).top(0), ValueError, "k is 0; expected a positive whole number"),
     "band of no probes": (lambda: st.attribution_band(f, W, [], ETA, [1e-3]), ValueError, "probe_sets is empty; expected at least one Probes"),
     "band of bare points": (lambda: st.attribution_band(f, W, [X, X.x], ETA, [1e-3]), TypeError, "probe_sets[1] is ArrayImpl; expected Probes(x, w)"),
-    "band of no ridges": (lambda: st.attribution_band(f, W, [X], ETA, []), ValueError, "ridges has shape (0,); expected (ridges,), at least one"),
+    "band of no ridges": (lambda: st.attribution_band(f, W, [X], ETA, []), ValueError, "ridges has shape (0,); expected (R,), at least one"),
     "band of a negative ridge": (lambda: st.attribution_band(f, W, [X], ETA, [-1.0]), ValueError, "an entry of ridges is -1.0; expected a finite number of at least 0"),
     "overlap 0": (lambda: st.attribution_band(f, W, [X], ETA, [1e-3]).overlap(0), ValueError, "k is 0; expected a positive whole number"),
+    "band of nothing": (lambda: st.attribution_band(f, W, None, ETA, [1e-3]), TypeError, "probe_sets is NoneType; expected a sequence of Probes"),
+    "band of ridges None": (lambda: band(ridges=None), TypeError, "ridges is None; expected a float array of shape (R,)"),
+    "band of ridges of strings": (lambda: band(ridges=["a"]), TypeError, "ridges is ['a']; expected a float array of shape (R,)"),
+    "band of a dict of ridges": (lambda: band(ridges={"a": 1}), TypeError, "ridges is {'a': 1}; expected a float array of shape (R,)"),
+    "band of a ridge below the dtype": (lambda: band(ridges=[1e-20]), ValueError, "an entry of ridges is 1e-20, below what float64 supports; expected 0 (a pseudo-inverse), or at least 2.2e-16"),
+    "band of a tangent not finite": (lambda: band(tangent=nan_at_one), ValueError, "the tangent holds nan at index (16,) (probe first); expected finite values"),
+    "band of f not finite": (lambda: band(nan_in_f), ValueError, "f(params, x) holds nan at index (16,) (probe first)"),
+    "band of a Jacobian not finite": (lambda: band(root, {"w": jnp.array([0.0, 1.0])}), ValueError, "the Jacobian by params['w'] holds inf at index (0, 0) (probe first)"),
+    "subset of a tangent not finite": (lambda: subset(tangent=nan_at_one), ValueError, "the tangent holds nan at index (16,) (probe first); expected finite values"),
+    "subset of f not finite": (lambda: subset(f=nan_in_f), ValueError, "f(params, x) holds nan at index (16,) (probe first)"),
+    "subset of a Jacobian not finite": (lambda: subset(f=root, params={"w": jnp.array([0.0, 1.0])}), ValueError, "the Jacobian by params['w'] holds inf at index (0, 0) (probe first)"),
+    "greedy of a tangent not finite": (lambda: greedy(tangent=nan_at_one), ValueError, "the tangent holds nan at index (16,) (probe first); expected finite values"),
+    "greedy of f not finite": (lambda: greedy(nan_in_f), ValueError, "f(params, x) holds nan at index (16,) (probe first)"),
+    "greedy of a Jacobian not finite": (lambda: greedy(root, {"w": jnp.array([0.0, 1.0])}), ValueError, "the Jacobian by params['w'] holds inf at index (0, 0) (probe first)"),
+    "attribution chunk size 0": (lambda: st.attribute(f, W, X, ETA, lift(), chunk_size=0), ValueError, "chunk_size is 0; expected None or a positive whole number of probes"),
+    "band chunk size 0": (lambda: band(chunk_size=0), ValueError, "chunk_size is 0; expected None or a positive whole number of probes"),
+    "band chunk size 0 without J": (lambda: band(lambda p, x: jnp.sin(p["w"] * x[0]).sum(), {"w": jnp.ones(40)}, chunk_size=0), ValueError, "chunk_size is 0; expected None or a positive whole number of probes"),
+    "subset chunk size 0": (lambda: subset(chunk_size=0), ValueError, "chunk_size is 0; expected None or a positive whole number of probes"),
+    "greedy chunk size 0": (lambda: greedy(chunk_size=0), ValueError, "chunk_size is 0; expected None or a positive whole number of probes"),
+    "axis too large": (lambda: attributed(jnp.ones((2, 3))).by_neuron(axis=2), ValueError, "axis is 2; expected an axis of the weight of shape (2, 3) under ''"),
+    "axis a float": (lambda: attributed(jnp.ones((2, 3))).by_neuron(axis=0.5), ValueError, "axis is 0.5; expected an axis of the weight of shape (2, 3)"),
+    "axis None": (lambda: attributed(jnp.ones(3)).by_neuron(axis=None), ValueError, "axis is None; expected an axis of the weight of shape (3,)"),
+    "layers of a batch": (lambda: BATCH.by_layer(), ValueError, "explained has shape (2,); expected (): index the batch first"),
+    "neurons of a batch": (lambda: BATCH.by_neuron(), ValueError, "explained has shape (2,); expected (): index the batch first"),
+    "top of a batch": (lambda: BATCH.top(1), ValueError, "explained has shape (2,); expected (): index the batch first"),
+    "positive of a batch": (lambda: BATCH.positive, ValueError, "explained has shape (2,); expected (): index the batch first"),
+    "negative of a batch": (lambda: BATCH.negative, ValueError, "explained has shape (2,); expected (): index the batch first"),
+    "top of traced shares": (lambda: jax.jit(lambda s: attributed(s).top(1))(jnp.ones(2)), TypeError, "shares are traced, by jax.jit or jax.vmap; expected values"),
+    "restrict of no function": (lambda: st.restrict(W, W, W, 1), TypeError, "f is dict; expected a function f(params, x) of one input"),
+    "restrict to a bool": (lambda: st.restrict(f, W, W, True), ValueError, "k is True; expected a whole number from 1 to 2, the number of parameters"),
     "restrict to 0": (lambda: st.restrict(f, W, W, 0), ValueError, "k is 0; expected a whole number from 1 to 2, the number of parameters"),
     "restrict to more": (lambda: st.restrict(f, W, W, 3), ValueError, "k is 3; expected a whole number from 1 to 2, the number of parameters"),
     "scores of integers": (lambda: st.restrict(f, W, {"w": jnp.array([1, 2])}, 1), TypeError, "scores['w'] is int64; expected a float array"),
-    "scores of another shape": (lambda: subset(scores={"w": jnp.ones(3)}), ValueError, "scores has a leaf of shape (3,) at ['w']; expected (2,) at ['w'], as in params"),
+    "scores of another shape": (lambda: subset(scores={"w": jnp.ones(3)}), ValueError, "scores has a leaf of shape (3,) at ['w']; expected (2,), as in params"),
     "scores of more leaves": (lambda: subset(scores=W | {"z": jnp.ones(1)}), ValueError, "scores has another tree structure than params; expected one number a parameter"),
     "scores not finite": (lambda: subset(scores={"w": jnp.array([1.0, jnp.nan])}), ValueError, "scores['w'] holds nan at index (1,); expected finite values"),
     "sizes falling": (lambda: subset(sizes=[2, 1]), ValueError, "sizes are [2, 1]; expected whole numbers that increase from at least 1"),
+    "sizes ragged": (lambda: subset(sizes=[[1], [1, 2]]), ValueError, "sizes are [[1], [1, 2]]; expected whole numbers that increase from at least 1"),
     "sizes of floats": (lambda: subset(sizes=[1.0, 2.0]), ValueError, "sizes are [1.0, 2.0]; expected whole numbers that increase from at least 1"),
     "sizes too large": (lambda: subset(sizes=[1, 5]), ValueError, "sizes go up to 5; expected at most 2, the number of parameters"),
     "subset on its own held-out": (lambda: subset(heldout=X), ValueError, "heldout shares 24 of its 24 points with probes"),
     "subset ridge negative": (lambda: subset(ridge=-1.0), ValueError, "ridge is -1.0; expected a finite number of at least 0"),
     "area of one size": (lambda: subset(sizes=[2]).area(), ValueError, "sizes are [2]; expected at least two for an area"),
-    "greedy of 0": (lambda: st.greedy_scores(f, W, X, ETA, 0), ValueError, "k is 0; expected a positive whole number"),
+    "greedy of 0": (lambda: st.greedy_scores(f, W, X, ETA, 0), ValueError, "k is 0; expected a whole number from 1 to 2, the number of parameters"),
+    "greedy of more": (lambda: greedy(k=3), ValueError, "k is 3; expected a whole number from 1 to 2, the number of parameters"),
     # networks and data
     "sizes of one": (lambda: st.mlp((2,)), ValueError, "sizes is (2,); expected at least two positive whole numbers"),
     "sizes a number": (lambda: st.mlp(2), TypeError, "sizes is 2; expected at least two positive whole numbers"),
@@ -245,6 +310,9 @@ CASES = {
     "checkpoints falling": (lambda: descend([2, 1]), ValueError, "checkpoints are [2, 1]; expected whole numbers that increase, from 0 to steps = 3"),
     "checkpoints too late": (lambda: descend([4]), ValueError, "checkpoints are [4]; expected whole numbers that increase, from 0 to steps = 3"),
     "checkpoints of floats": (lambda: descend([1.0]), ValueError, "checkpoints are [1.0]; expected whole numbers that increase, from 0 to steps = 3"),
+    "checkpoints a number": (lambda: descend(10), ValueError, "checkpoints are 10; expected whole numbers that increase, from 0 to steps = 3"),
+    "checkpoints None": (lambda: descend(None), ValueError, "checkpoints are None; expected whole numbers that increase, from 0 to steps = 3"),
+    "checkpoints of bools": (lambda: descend([True]), ValueError, "checkpoints are [True]; expected whole numbers that increase, from 0 to steps = 3"),
     # orbits of probes
     "orbit of a list": (lambda: st.orbit_probes([[1.0, 0.0]], SO2), TypeError, "x is list; expected a float array of shape (N, ...)"),
     "orbit of integers": (lambda: st.orbit_probes(jnp.ones((3, 2), int), SO2), TypeError, "x has dtype int64; expected floats"),
@@ -282,6 +350,14 @@ def test_choosing_a_ridge_warns_as_a_lift_does():
         st.choose_ridge(f, {"w": jnp.zeros(2)}, X, ETA, OTHERS, ridges=[1e-3])
     with pytest.warns(UserWarning, match="eta and delta of so2 have cosine"):
         st.choose_ridge(f, W, st.probes_from_data(X.x[:9] + 0.5), ETA, OTHERS, ridges=[1e-3])
+
+
+@pytest.mark.parametrize("call", [band, subset, greedy])
+def test_attributing_warns_as_a_lift_does(call):
+    with pytest.warns(UserWarning, match="the tangent has norm 0, below the floor"):
+        call(params={"w": jnp.zeros(2)})
+    with pytest.warns(UserWarning, match="eta and delta of so2 have cosine"):
+        call(probes=st.probes_from_data(X.x[:9] + 0.5))
 
 
 @pytest.mark.filterwarnings("error")

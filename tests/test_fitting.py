@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from examples import COMPILED
 
 from symtutor.fitting import Fit, minimise
 
@@ -58,3 +59,12 @@ def test_checkpoints_are_the_parameters_on_the_way_and_change_nothing():
         np.testing.assert_allclose(
             path[i], minimise(quadratic, START, TARGET, optax.adam(0.1), steps).params["x"], rtol=1e-13
         )
+
+
+def test_one_program_serves_wherever_the_stops_are():
+    descent = optax.sgd(0.1)
+    minimise(quadratic, START, TARGET, descent, 30, checkpoints=(1, 15, 30))
+    before = len(COMPILED)
+    fit = minimise(quadratic, START, TARGET, descent, 30, checkpoints=np.array([1, 7, 29]))
+    assert len(COMPILED) == before
+    np.testing.assert_allclose(fit.losses, minimise(quadratic, START, TARGET, descent, 30).losses, rtol=1e-13)

@@ -52,3 +52,11 @@ def test_finite_groups_have_no_generator_and_controls_no_elements():
 def test_subgroup_can_be_differentiated():
     slope = jax.jacfwd(st.so2().subgroup)(jnp.array(0.0))
     np.testing.assert_allclose(slope, st.so2().generators[0], atol=1e-15)
+
+
+def test_lists_and_arrays_make_the_same_group_as_tuples():
+    g = st.cyclic(3)
+    listed = st.Group("cyclic(3)", [], [[list(row) for row in matrix] for matrix in g.elements], list(g.weights))
+    arrays = st.Group("cyclic(3)", (), np.asarray(g.elements), np.asarray(g.weights))
+    assert listed == arrays == g and hash(listed) == hash(arrays) == hash(g)
+    assert st.Group("shear", np.array([[[0.0, 1.0], [0.0, 0.0]]])) == st.shear()

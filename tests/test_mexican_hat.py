@@ -9,6 +9,7 @@ import numpy as np
 import optax
 import pytest
 import scipy.stats
+from examples import COMPILED
 
 import symtutor as st
 from symtutor import mexican_hat as hat
@@ -171,3 +172,11 @@ def test_training_draws_data_and_weights_from_its_key_and_starts_with_adam(monke
     assert float(fit.losses[0]) == pytest.approx(float(trained(HNN).losses[0]), rel=1e-12)
     # Adam's first step moves every parameter by the learning rate
     np.testing.assert_allclose(jnp.abs(fit.params[0]["W"] - fit.initial[0]["W"]), 1e-2, rtol=1e-2)
+
+
+@pytest.mark.parametrize("ham", [ASRNN, HNN], ids=["asrnn", "hnn"])
+def test_a_second_training_compiles_nothing(ham):
+    hat.train(jax.random.key(0), ham, steps=2, data=few())
+    before = len(COMPILED)
+    hat.train(jax.random.key(2), ham, steps=2, data=few())
+    assert len(COMPILED) == before

@@ -1,6 +1,7 @@
 """The annulus: tell a ring from the disc inside it. The truth is invariant under rotations; a network need not be."""
 
 from collections.abc import Callable, Sequence
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -104,12 +105,25 @@ def train(
     initial = net.init(key)
     if (shape := checks.output_shape(net.apply, initial, x)) != ():
         raise ValueError(f"net has an output of shape {shape}; expected one logit, a last size of 1.")
+    optimizer = _adam(float(learning_rate)) if checks.is_concrete(learning_rate) else optax.adam(learning_rate)
+    return minimise(_cross_entropy(net.apply), initial, (x, y), optimizer, steps, None, checkpoints)
 
+
+# made once for each network and rate, since the steps are compiled for them
+
+
+@cache
+def _cross_entropy(f):
     def loss(params, data):
-        logits = jax.vmap(net.apply, (None, 0))(params, data[0])
+        logits = jax.vmap(f, (None, 0))(params, data[0])
         return optax.sigmoid_binary_cross_entropy(logits, data[1].astype(logits.dtype)).mean()
 
-    return minimise(loss, initial, (x, y), optax.adam(learning_rate), steps, None, checkpoints)
+    return loss
+
+
+@cache
+def _adam(learning_rate):
+    return optax.adam(learning_rate)
 
 
 def accuracy(f: Callable, params: PyTree, x: Float[Array, "n 2"], y: Int[Array, " n"]) -> Float[Array, ""]:

@@ -4,7 +4,7 @@ The truth is invariant under rotations, so angular momentum is conserved. A lear
 """
 
 from collections.abc import Sequence
-from functools import partial
+from functools import cache, partial
 from typing import NamedTuple
 
 import jax
@@ -212,7 +212,7 @@ def train(
         raise ValueError(f"data has {seen} samples a trajectory; expected {STEPS}, {DT} apart, as from trajectories.")
     if not isinstance(ham, Hamiltonian):
         raise TypeError(f"ham is {type(ham).__name__}; expected a Hamiltonian, as from st.asrnn or st.hnn.")
-    optimizer = optax.adam(optax.cosine_decay_schedule(1e-2, steps)) if optimizer is None else optimizer
+    optimizer = _decaying_adam(steps) if optimizer is None else optimizer
     loss = _vector_field_loss(ham) if ham.kinetic is None else _rollout_loss(ham)
     return minimise(loss, ham.init(init_key), data, optimizer, steps, "mexican hat" if progress else None, checkpoints)
 
@@ -234,6 +234,15 @@ def _simulate(q, p, a, dt, steps, finer):
     return jax.vmap(one)(q, p, a)
 
 
+# made once for each Hamiltonian and number of steps, since the steps are compiled for them
+
+
+@cache
+def _decaying_adam(steps):
+    return optax.adam(optax.cosine_decay_schedule(1e-2, steps))
+
+
+@cache
 def _rollout_loss(ham):
     def loss(params, data):
         qs, ps = jax.vmap(lambda q, p, a: ham.rollout(params, q, p, a, DT, STEPS))(data.q, data.p, data.a)
@@ -242,6 +251,7 @@ def _rollout_loss(ham):
     return loss
 
 
+@cache
 def _vector_field_loss(ham):
     def loss(params, data):
         def one(q, p, a):
