@@ -205,9 +205,7 @@ def _dense_gram(f, params, x, chunk_size):
     count = len(parts)
 
     def dense_rows(points):
-        return jnp.concatenate(
-            [_flat(leaf) for leaf in rows(f, params, points) if not isinstance(leaf, Outer)], axis=1
-        )
+        return jnp.concatenate([_flat(leaf) for leaf in rows(f, params, points) if not isinstance(leaf, Outer)], axis=1)
 
     one = jax.eval_shape(dense_rows, parts[0])
     size, dtype = one.shape[0], one.dtype  # rows a chunk
@@ -306,7 +304,8 @@ def _dot(eqn, lhs, rhs):
 
 def _holds(wide, narrow) -> bool:
     """Tell whether every number of one precision is one of the other, so that factors may be cast instead of products."""
-    return jnp.issubdtype(wide, jnp.floating) and jnp.issubdtype(narrow, jnp.floating) and jnp.promote_types(wide, narrow) == wide
+    floating = jnp.issubdtype(wide, jnp.floating) and jnp.issubdtype(narrow, jnp.floating)
+    return floating and jnp.promote_types(wide, narrow) == wide
 
 
 def _factor(value, contracted, r):

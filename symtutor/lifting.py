@@ -67,7 +67,7 @@ class Lift:
         """Show the diagnostics, and not the direction, which may be large."""
         numbers = ("residual", "heldout_residual", "norm", "tangent_norm", "explained", "ridge", "damping")
         shown = {name: getattr(self, name) for name in numbers} | {"ok": self.ok, "below_floor": self.below_floor}
-        if checks.is_concrete(shown):
+        if checks.is_concrete(shown) and jnp.ndim(self.residual) == 0:  # not a batch of them
             shown = {k: f"{v:.4g}" if k in numbers and v is not None else v for k, v in shown.items()}
         return "Lift(" + ", ".join(f"{k}={v}" for k, v in shown.items()) + f", solver={self.solver!r} ({self.reason}))"
 
@@ -223,16 +223,8 @@ def choose_ridge(
     dtype = jacobian_dtype(params)
     if ridges is None:
         ridges = 10.0 ** jnp.arange(-7 if dtype == jnp.float64 else -5, -0.9, 0.5)
-    ridges = jnp.asarray(ridges, dtype)
-    if ridges.ndim != 1 or ridges.size == 0:
-        raise ValueError(f"ridges has shape {ridges.shape}; expected (R,), at least one.")
-    if checks.is_concrete(ridges):
-        for ridge in ridges:
-            checks.check_ridge(ridge, "an entry of ridges")
-            solvers.choose_solver("svd", ridge, dtype, 1, 1)
-        least = float(min(ridges))
-    else:
-        least = 0.0
+    ridges = checks.as_ridges(ridges, dtype)
+    least = float(min(ridges)) if checks.is_concrete(ridges) else 0.0
     path = _ridge_path(f, params, probes, tangent, heldout, ridges, spectrum_for(f, params, probes, least), chunk_size)
     if checks.is_concrete(path):
         # the same words for the same faults: a tangent below the floor, probes that are not closed, values not finite
@@ -316,6 +308,7 @@ def jacobian_dtype(params):
 
 
 def relative(part, whole):
+    """Return ``part / whole``, and 0 where the whole is 0."""
     return jnp.where(whole > 0, part / jnp.where(whole > 0, whole, 1), 0)
 
 
@@ -334,7 +327,9 @@ def choose_solver(solver, ridge, f, params, probes) -> tuple[str, str]:
     columns = sum(leaf.size for leaf in jax.tree.leaves(params))
     asked = solver
     solver, reason = solvers.choose_solver(solver, ridge, dtype, rows, columns)
-    if not checks.is_concrete(params, probes, ridge) or rows * max(rows, columns) <= LARGE:  # small ones need no estimate
+    if (
+        not checks.is_concrete(params, probes, ridge) or rows * max(rows, columns) <= LARGE
+    ):  # small ones need no estimate
         return solver, reason
     kept, device = 0, next(iter(probes.x.devices()))
     if solver == "gram":

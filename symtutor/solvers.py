@@ -94,7 +94,8 @@ def check_memory(solver: str, dtype, rows: int, columns: int, kept: int, device=
     numbers = memory(solver, rows, columns, kept) * jnp.dtype(dtype).itemsize
     free = free_memory(device)
     if free is not None and numbers > free:
-        less = {"gram": "fewer probes, or solver='lsmr'", "lsmr": "fewer probes"}.get(solver, "fewer probes, or solver='gram' with a ridge that it supports")
+        less = {"gram": "fewer probes, or solver='lsmr'", "lsmr": "fewer probes"}
+        less = less.get(solver, "fewer probes, or solver='gram' with a ridge that it supports")
         raise MemoryError(
             f"a lift of {rows} rows and {columns} parameters by solver {solver!r} takes about {numbers / 1e9:.3g} GB, "
             f"and {free / 1e9:.3g} GB are free; expected {less}."
@@ -126,7 +127,9 @@ def free_memory(device=None) -> int | None:
     try:
         used = int((group / "memory.current").read_text())
         files = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())["inactive_file"]
-        return min(free, int((group / "memory.max").read_text()) - used + int(files))  # what files take can be given back
+        return min(
+            free, int((group / "memory.max").read_text()) - used + int(files)
+        )  # what files take can be given back
     except (OSError, ValueError, KeyError):  # no such group, or one without a limit, "max"
         return free
 

@@ -156,7 +156,8 @@ def test_chunks_change_nothing(name, chunk_size):
 
 
 def test_rows_that_are_too_many_are_chunked_by_themselves(monkeypatch):
-    f, params, _ = ZOO["masked"]
+    masked, params, _ = ZOO["masked"]
+    f = lambda p, x: masked(p, x)  # noqa: E731  (its own, so that nothing compiled is used again)
     monkeypatch.setattr(module, "DENSE_BYTES", 17000)  # five rows of 420 numbers or fewer
     called = []
     whole = module._dense_gram
@@ -298,7 +299,9 @@ def test_a_solve_that_does_not_fit_is_refused_before_it_is_tried(monkeypatch):
 def test_where_not_even_the_gram_matrix_fits_an_iteration_takes_over(monkeypatch):
     net, probes = st.mlp((2, 150, 150, 1)), st.polar_probes(radii=16, angles=64)
     params = net.init(jax.random.key(0))
-    monkeypatch.setattr("symtutor.solvers.free_memory", lambda device: 20 * 10**6)  # the Gram matrix of 1024 rows takes 25 MB
+    monkeypatch.setattr(
+        "symtutor.solvers.free_memory", lambda device: 20 * 10**6
+    )  # the Gram matrix of 1024 rows takes 25 MB
     by_lsmr = st.lift(net.apply, params, probes, ETA, 1e-2)
     assert by_lsmr.solver == "lsmr" and by_lsmr.reason.startswith("1024 rows: J J^T would take 0.0")
     with pytest.raises(MemoryError, match="1024 rows and 23251 parameters by solver 'gram'"):  # a path has no iteration
@@ -360,7 +363,9 @@ def test_an_iteration_is_as_good_as_a_factorisation_or_fails(ridge):
 
 def test_a_solve_that_is_worse_than_standing_still_is_no_answer(monkeypatch):
     net, probes = st.mlp((2, 16, 16, 1)), st.polar_probes(radii=4, angles=32)
-    monkeypatch.setattr("symtutor.lifting.gram", lambda f, params, x, chunk_size: jnp.diag(jnp.linspace(1e-9, 1, len(x))))
+    monkeypatch.setattr(
+        "symtutor.lifting.gram", lambda f, params, x, chunk_size: jnp.diag(jnp.linspace(1e-9, 1, len(x)))
+    )
     f = lambda p, x: net.apply(p, x)  # noqa: E731  (its own, so that nothing compiled is used again)
     with pytest.raises(FloatingPointError, match="solver 'gram' failed"):
         st.lift(f, net.init(jax.random.key(0)), probes, ETA, 1e-6)

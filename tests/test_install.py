@@ -18,7 +18,15 @@ ROOT = Path(__file__).parents[1]
 PLACE = ROOT / ".cache" / "test_install"
 NOTEBOOKS = sorted((ROOT / "book").glob("*/[0-9][0-9]_*.ipynb"))
 JAX = "jax==0.7.2"
-HOSTED = [JAX, "jaxlib==0.7.2", "numpy==2.1.3", "matplotlib==3.10.0", "ipython==7.34.0", "ipykernel==6.17.1", "setuptools"]
+HOSTED = [
+    JAX,
+    "jaxlib==0.7.2",
+    "numpy==2.1.3",
+    "matplotlib==3.10.0",
+    "ipython==7.34.0",
+    "ipykernel==6.17.1",
+    "setuptools",
+]
 
 
 def run(*command, **kwargs):
@@ -107,7 +115,13 @@ def test_notebooks_run_there_alone(hosted, tmp_path):
             folder.mkdir()
             shutil.copy(notebook, folder)
             shutil.copy(ROOT / "tests" / "nbval_sanitize.cfg", folder)
-            options = ["--nbval", "--nbval-sanitize-with=nbval_sanitize.cfg", "--nbval-current-env", "-p", "no:cacheprovider"]
+            options = [
+                "--nbval",
+                "--nbval-sanitize-with=nbval_sanitize.cfg",
+                "--nbval-current-env",
+                "-p",
+                "no:cacheprovider",
+            ]
             try:
                 run(
                     "env", f"JAX_COMPILATION_CACHE_DIR={tmp_path / cache}", hosted,

@@ -45,7 +45,8 @@ SIZES = [
     (984201, 2048), (984201, 4096),
 ]  # fmt: skip
 OTHERS = [
-    ("flow", 984201, 512), ("repair", 984201, 512), ("profile", 4417, 512), ("profile", 132609, 1024), ("profile", 984201, 2048),
+    ("flow", 984201, 512), ("repair", 984201, 512),
+    ("profile", 4417, 512), ("profile", 132609, 1024), ("profile", 984201, 2048),
     ("precisions", 132609, 1024), ("precisions", 984201, 2048),
 ]  # fmt: skip
 MEMORY = 6e9
