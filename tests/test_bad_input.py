@@ -12,6 +12,7 @@ import optax
 import pytest
 
 import symtutor as st
+from symtutor import checks
 from symtutor import mexican_hat as hat
 from symtutor.fitting import minimise
 
@@ -401,3 +402,12 @@ def test_good_input_of_other_kinds_passes_without_a_warning():
     assert lift(ridge=1).ok and lift(ridge=0).ok
     for ts in ([0, 1], np.array([0, 1]), (0.0, 1.0)):
         np.testing.assert_allclose(fixed(ts=ts).params["w"][1], W["w"] + wanted, atol=1e-12)
+
+
+def test_shapes_that_are_remembered_are_those_of_these_arguments():
+    f = lambda w, x: jnp.dot(w, x)  # noqa: E731
+    assert checks.output_shape(f, jnp.zeros(2), jnp.zeros((1, 2))) == ()
+    assert checks.output_shape(f, jnp.zeros((3, 2)), jnp.zeros((1, 2))) == (3,)
+    for _ in range(2):  # what failed once is no memory
+        with pytest.raises(ValueError, match="fails on one input of shape"):
+            checks.output_shape(f, jnp.zeros(2), jnp.zeros((1, 4)))

@@ -1,5 +1,7 @@
 """The solvers against numpy and scipy, on matrices with a known minimum-norm solution."""
 
+from types import SimpleNamespace
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
@@ -160,6 +162,17 @@ def test_unsound_choices_are_refused(asked, ridge, dtype, said):
 def test_gram_limit_is_where_a_gram_matrix_loses_the_ridge():
     assert solvers.gram_limit(jnp.float64) == pytest.approx(4.7e-8, rel=0.01)
     assert solvers.gram_limit(jnp.float32) == pytest.approx(1.1e-3, rel=0.01)
+
+
+def test_free_memory_is_no_more_than_a_container_is_allowed(monkeypatch, tmp_path):
+    monkeypatch.setattr(solvers, "Path", lambda _: tmp_path)
+    monkeypatch.setattr(solvers.psutil, "virtual_memory", lambda: SimpleNamespace(available=10**10))
+    assert solvers.free_memory() == 10**10  # no such group
+    for name, text in {"memory.max": "max", "memory.current": "700", "memory.stat": "anon 1\ninactive_file 200\n"}.items():
+        (tmp_path / name).write_text(text)
+    assert solvers.free_memory() == 10**10  # one without a limit
+    (tmp_path / "memory.max").write_text("1000")
+    assert solvers.free_memory() == 1000 - 700 + 200
 
 
 # ---- the largest eigenvalue
