@@ -168,7 +168,11 @@ def test_free_memory_is_no_more_than_a_container_is_allowed(monkeypatch, tmp_pat
     monkeypatch.setattr(solvers, "Path", lambda _: tmp_path)
     monkeypatch.setattr(solvers.psutil, "virtual_memory", lambda: SimpleNamespace(available=10**10))
     assert solvers.free_memory() == 10**10  # no such group
-    for name, text in {"memory.max": "max", "memory.current": "700", "memory.stat": "anon 1\ninactive_file 200\n"}.items():
+    for name, text in {
+        "memory.max": "max",
+        "memory.current": "700",
+        "memory.stat": "anon 1\ninactive_file 200\n",
+    }.items():
         (tmp_path / name).write_text(text)
     assert solvers.free_memory() == 10**10  # one without a limit
     (tmp_path / "memory.max").write_text("1000")
