@@ -117,10 +117,13 @@ def test_products_of_narrow_numbers_that_are_summed_wide_stay_wide(inner):
 
 
 def test_leaves_of_two_precisions_are_summed_in_the_wider():
-    net = st.mlp((2, 16, 16, 1))
-    params = [{"W": W.astype(jnp.float32), "b": b} for W, b in (layer.values() for layer in net.init(KEYS[0]))]
-    K = wanted(net.apply, params, X)
-    np.testing.assert_allclose(gram(net.apply, params, X), K, atol=3e-15 * np.abs(K).max())
+    def f(p, x):
+        return jnp.sum(p["W"] @ x.astype(jnp.float32)) + p["b"]
+
+    params = {"W": W.astype(jnp.float32), "b": jnp.array(1.0)}
+    assert plan(f, params, X)["W"].factored
+    narrow = np.asarray(X.astype(jnp.float32), float)
+    np.testing.assert_allclose(gram(f, params, X), 20 * narrow @ narrow.T + 1, rtol=1e-13)
 
 
 def test_outside_jit_it_is_one_program_too():
@@ -371,9 +374,11 @@ def test_a_solve_that_is_worse_than_standing_still_is_no_answer(monkeypatch):
         st.lift(f, net.init(jax.random.key(0)), probes, ETA, 1e-6)
 
 
-def test_an_iteration_that_did_not_converge_is_no_answer(monkeypatch):
+@pytest.mark.parametrize("steps", [5, 200])
+def test_an_iteration_that_did_not_converge_is_no_answer(monkeypatch, steps):
+    """After 200 steps the slope is below 1e-7 of its start, but the value is still 2e-4 away from the least."""
     net, probes = st.mlp((2, 16, 16, 1)), st.polar_probes(radii=4, angles=32)
-    monkeypatch.setattr("symtutor.lifting.LSMR_STEPS", 5)
+    monkeypatch.setattr("symtutor.lifting.LSMR_STEPS", steps)
     with pytest.raises(FloatingPointError, match="solver 'lsmr' failed at ridge 0.0001"):
         st.lift(net.apply, net.init(jax.random.key(0)), probes, ETA, 1e-4, solver="lsmr")
 
